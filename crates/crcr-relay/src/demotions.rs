@@ -23,7 +23,7 @@ use crate::relay::Relay;
 use crate::state_records;
 
 /// The shortest pause between two reads, because anybody can cause webhooks.
-const MIN_PAUSE: Duration = Duration::from_secs(5);
+pub const MIN_PAUSE: Duration = Duration::from_secs(5);
 
 pub struct OpenDemotions {
     upstream: RepoName,
@@ -98,13 +98,13 @@ impl OpenDemotions {
     }
 }
 
-/// Asks GitHub periodically, forever.
-pub async fn keep_fresh(relay: &Relay) {
+/// Asks GitHub periodically, forever, and as soon as a webhook says so, but not within `min_pause` of the last time.
+pub async fn keep_fresh(relay: &Relay, min_pause: Duration) {
     let demotions = &relay.demotions;
     loop {
         refresh(relay).await;
-        tokio::time::sleep(MIN_PAUSE).await;
-        let rest = demotions.period.saturating_sub(MIN_PAUSE);
+        tokio::time::sleep(min_pause).await;
+        let rest = demotions.period.saturating_sub(min_pause);
         let _ = tokio::time::timeout(rest, demotions.refresh_now.notified()).await;
     }
 }

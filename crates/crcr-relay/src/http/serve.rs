@@ -73,7 +73,7 @@ impl BoundListeners {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = relay.allowlist.keep_fresh(&relay.app, &relay.clock) => {}
-                    () = demotions::keep_fresh(&relay) => {}
+                    () = demotions::keep_fresh(&relay, demotions::MIN_PAUSE) => {}
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
                     () = read_providers_periodically(&relay) => {}
                     () = delete_expired_periodically(&relay) => {}

@@ -142,7 +142,18 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
         let head = "POST /github/webhook HTTP/1.1\r\nhost: a\r\nx-slow: ".to_owned();
         strangers.push(connect(head).await);
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let has_closed_some = async || {
+        let input = crate::http::metrics::MetricsInput::read(&world.relay).await;
+        let text = world.relay.metrics.text(&input);
+        let mut counts =
+            text.lines().filter(|line| line.starts_with("crcr_connections_closed_early{"));
+        counts.any(|line| !line.ends_with(" 0"))
+    };
+    let connected_at = Instant::now();
+    while !has_closed_some().await {
+        assert!(connected_at.elapsed() < Duration::from_secs(5), "the listener isn't full");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let delivery = world.pull_request("opened");
     let mut request = reqwest::Client::new().post(format!("http://{address}/github/webhook"));
     for (name, value) in delivery.headers() {
@@ -156,10 +167,6 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
     assert!(waited < Duration::from_secs(5), "{waited:?}: far less than any time-out");
     let health = reqwest::get(format!("http://{address}/healthz")).await.unwrap();
     assert_eq!(health.status(), StatusCode::OK);
-    let input = crate::http::metrics::MetricsInput::read(&world.relay).await;
-    let text = world.relay.metrics.text(&input);
-    let counted = text.lines().filter(|line| line.starts_with("crcr_connections_closed_early{"));
-    assert!(counted.clone().any(|line| !line.ends_with(" 0")), "{:?}", counted.collect::<Vec<_>>());
     drop(strangers);
     stop.cancel();
     serving.await.unwrap();

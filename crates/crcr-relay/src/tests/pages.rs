@@ -8,6 +8,7 @@ use crcr_domain::results::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_results::Results as _;
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use super::support::World;
@@ -18,10 +19,12 @@ async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
     // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("clickhouse+http://{}/crcr", silent.local_addr().unwrap());
+    let (asked, mut is_asked) = mpsc::channel(1);
     tokio::spawn(async move {
         let mut open = vec![];
         while let Ok((stream, _)) = silent.accept().await {
             open.push(stream);
+            let _ = asked.try_send(());
         }
     });
     let world = World::with(&[("CRCR_RESULTS", &url)]).await;
@@ -29,7 +32,7 @@ async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
     let page = || router.clone().oneshot(Request::get("/crcr").body(Body::empty()).unwrap());
     let pages = futures_util::future::join_all((0..600).map(|_| page()));
     let others = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        is_asked.recv().await.expect("a page asks");
         let accepted = world.send(&world.pull_request("opened")).await;
         assert_eq!(accepted.0, StatusCode::ACCEPTED);
         // Reading a file needs a thread of the same pool as the pages.

@@ -86,7 +86,7 @@ impl Simulation {
             };
             let demotions = async {
                 if has_demotions {
-                    demotions::keep_fresh(&relay).await;
+                    demotions::keep_fresh(&relay, demotions::MIN_PAUSE).await;
                 }
             };
             tokio::join!(

@@ -172,7 +172,8 @@ async fn webhook_of_a_demotion_causes_a_question_to_github_and_others_dont() {
     let forked = PullRequest { number: 51, ..demotion("mallory/upstream") };
     github.put_pull(UPSTREAM, forked);
     let relay = std::sync::Arc::clone(&world.relay);
-    let fresh = tokio::spawn(async move { demotions::keep_fresh(&relay).await });
+    let pause = Duration::from_millis(50);
+    let fresh = tokio::spawn(async move { demotions::keep_fresh(&relay, pause).await });
     let asked = async |times: usize| {
         for _ in 0..1000 {
             if github.count(REFS) >= times {
@@ -190,7 +191,7 @@ async fn webhook_of_a_demotion_causes_a_question_to_github_and_others_dont() {
     world.send(&world.pull_request("reopened")).await;
     let forked = world.github.state().pull_request_payload(UPSTREAM, 51, "labeled");
     world.send(&github.delivery("pull_request", &forked)).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(3 * pause).await;
     assert_eq!(github.count(REFS), 1);
     let payload = world.github.state().pull_request_payload(UPSTREAM, 50, "labeled");
     world.send(&github.delivery("pull_request", &payload)).await;
