@@ -124,10 +124,14 @@ fn presigned_url_downloads_without_credentials_and_is_masked() {
 
 #[test]
 fn empty_path_is_an_error_with_a_hint() {
-    for path in ["", " \n "] {
-        let ran = Crcr::step(&["artifact", "upload"], "push", &serde_json::json!({}));
-        let ran = ran.env("INPUT_PATH", path).run().expect_code(1);
-        assert!(ran.stderr.contains("[no-path]") && ran.stderr.contains("one pattern a line"));
+    for path in [None, Some(""), Some(" \n ")] {
+        let step = Crcr::step(&["artifact", "upload"], "push", &serde_json::json!({}));
+        let ran = path.into_iter().fold(step, |step, path| step.env("INPUT_PATH", path));
+        let ran = ran.run().expect_code(1);
+        for told in ["[no-path]", "`path` has no pattern", "one pattern a line"] {
+            assert!(ran.stderr.contains(told), "{told}: {}", ran.report());
+        }
+        assert!(!ran.stderr.contains("blank"), "no line may be there: {}", ran.report());
     }
 }
 

@@ -115,6 +115,7 @@ fn demo_rejects_unusable_files_before_it_starts() {
 
     let ran = demo(&["--allowlist", "absent.yml"]).expect_code(1);
     assert!(ran.stderr.contains("`absent.yml` can't be read"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: `--allowlist` takes an allowlist"), "{}", ran.stderr);
 
     let folder = tempfile::tempdir().unwrap();
     let event = folder.path().join("event.json");

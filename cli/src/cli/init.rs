@@ -131,10 +131,10 @@ pub struct AwsArgs {
     #[arg(long, value_name = "REGION")]
     pub aws_region: String,
     /// Bucket of the compiler cache, to be created; everybody may list it
-    #[arg(long, value_name = "BUCKET")]
+    #[arg(long, value_name = "NAME")]
     pub cache_bucket: String,
     /// Bucket of artifacts, to be created
-    #[arg(long, value_name = "BUCKET")]
+    #[arg(long, value_name = "NAME")]
     pub artifact_bucket: String,
     /// AWS account; JSON needs it
     #[arg(long, value_name = "NUMBER")]

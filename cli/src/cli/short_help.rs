@@ -151,6 +151,10 @@ mod tests {
         if lines > LINES {
             found.push(format!("`{path} -h` has {lines} lines"));
         }
+        let usage = command.clone().render_usage().to_string();
+        if usage.lines().any(|line| line.chars().count() > COLUMNS[0]) {
+            found.push(format!("`{path}` has a usage of over {} columns: {usage}", COLUMNS[0]));
+        }
         for (flag, text) in [("-h", &short), ("--help", &long)] {
             if !text.contains("Example") {
                 found.push(format!("`{path} {flag}` has no example"));

@@ -363,8 +363,9 @@ fn no_files(
     let lines = args.path.iter().flat_map(|text| text.lines()).map(str::trim);
     let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
-        let failure = Failure::user("no-path", "`path` has no pattern: every line of it is blank");
-        return Err(failure.hint("name the files to store, one pattern a line").into());
+        return Err(Failure::user("no-path", "`path` has no pattern")
+            .hint("name the files to store, one pattern a line")
+            .into());
     }
     let patterns = lines.join(", ");
     let message = format!("no files were found for `{patterns}`: nothing is stored");

@@ -23,6 +23,8 @@ const NUMBER: u64 = 7;
 const LABEL: &str = "ciflow/crcr/basalt";
 /// GitHub's limit for a webhook payload.
 const MAX_FILE_BYTES: u64 = 25 * 1024 * 1024;
+const DEMO_FILES: &str =
+    "`--allowlist` takes an allowlist, `--event` the body of a `pull_request` webhook as JSON";
 
 pub struct DemoScenario {
     pub payload: Value,
@@ -38,7 +40,7 @@ impl DemoScenario {
         let payload = match &args.event {
             Some(path) => serde_json::from_slice(&read_file(path)?).map_err(|error| {
                 let what = format!("`{}` isn't JSON", path.display());
-                Failure::user("demo-event", what).because(error)
+                Failure::user("demo-event", what).because(error).hint(DEMO_FILES)
             })?,
             None => built_in_payload(state),
         };
@@ -105,7 +107,9 @@ impl PullRequestOpened {
                 .hint("use an event whose `action` is `opened`, `reopened` or `synchronize`"));
         }
         let upstream = name.parse::<RepoName>().map_err(|error| {
-            Failure::user("demo-event", "the event's repository name isn't valid").because(error)
+            Failure::user("demo-event", "the event's repository name isn't valid")
+                .because(error)
+                .hint("`repository.full_name` is `owner/repo`")
         })?;
         let labels = payload.pointer("/pull_request/labels").and_then(Value::as_array);
         let names = labels.into_iter().flatten().filter_map(|label| label["name"].as_str());
@@ -154,13 +158,16 @@ fn parse_allowlist(
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable = |error: std::io::Error| {
-        Failure::user("demo-file", format!("`{}` can't be read", path.display())).because(error)
+        Failure::user("demo-file", format!("`{}` can't be read", path.display()))
+            .because(error)
+            .hint(DEMO_FILES)
     };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(Failure::user("demo-file", format!("`{}` is over 25 MiB", path.display())));
+        let what = format!("`{}` is over 25 MiB", path.display());
+        return Err(Failure::user("demo-file", what).hint(DEMO_FILES));
     }
     Ok(bytes)
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crcr_simulator::{BrokenPromise, SeedSummary, SimulatedTraffic, StoreKind, simulate};
 use tokio::task::JoinSet;
@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use crate::cli::relay::{SimulateArgs, SimulatedStore};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 /// Each thread takes the next seed, until all are done or one has a finding.
 pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
@@ -51,22 +52,32 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         printer.data_line(&finding.to_string());
         return Ok(ExitCode::FAILURE);
     }
-    let seconds = started.elapsed().as_secs_f64();
-    let [steps, webhooks, dispatches, reports, crashes, compared] = sums;
-    let compared = match args.hours {
-        Some(_) => format!(", {compared} dispatches and check runs as the model has them"),
-        None => String::new(),
-    };
-    printer.data_line(&format!(
-        "{} seeds without a finding in {seconds:.1} s ({:.0} a second): {steps} steps, {webhooks} \
-         webhooks, {dispatches} dispatches, {reports} reports, {crashes} crashes{compared}",
-        args.seeds,
-        args.seeds as f64 / seconds,
-    ));
+    printer.data_line(&summary(args.seeds, sums, args.hours.is_some(), started.elapsed()));
     Ok(ExitCode::SUCCESS)
 }
 
 type Sums = [usize; 6];
+
+fn summary(seeds: u64, sums: Sums, is_compared: bool, elapsed: Duration) -> String {
+    let [steps, webhooks, dispatches, reports, crashes, compared] = sums;
+    let mut parts = vec![
+        plural(steps, "step", "steps"),
+        plural(webhooks, "webhook", "webhooks"),
+        plural(dispatches, "dispatch", "dispatches"),
+        plural(reports, "report", "reports"),
+        plural(crashes, "crash", "crashes"),
+    ];
+    if is_compared {
+        parts.push(format!("{compared} dispatches and check runs as the model has them"));
+    }
+    let seconds = elapsed.as_secs_f64();
+    format!(
+        "{} without a finding in {seconds:.1} s ({:.0} a second): {}",
+        plural(seeds as usize, "seed", "seeds"),
+        seeds as f64 / seconds,
+        parts.join(", ")
+    )
+}
 
 fn run_seeds(
     next: &AtomicU64,
@@ -90,5 +101,19 @@ fn run_seeds(
                 return (sums, Some(finding));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_of_one_seed_says_one_of_each() {
+        assert_eq!(
+            summary(1, [1; 6], false, Duration::from_secs(1)),
+            "1 seed without a finding in 1.0 s (1 a second): 1 step, 1 webhook, 1 dispatch, 1 report, \
+             1 crash"
+        );
     }
 }
