@@ -264,7 +264,7 @@ fn publish_locator_stores_a_github_artifact_that_leads_to_the_bucket() {
 }
 
 #[test]
-fn invalid_input_is_named() {
+fn blank_path_and_bucket_with_a_line_break_are_refused_by_name() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = step(&["--path", " \n \n"]).run().expect_code(1);
     assert!(ran.stderr.contains("[no-path]"), "{}", ran.report());

@@ -43,7 +43,7 @@ fn the_file_of_the_working_folder_is_checked_and_a_missing_one_says_what_writes_
 }
 
 #[test]
-fn page_has_a_valid_file() {
+fn example_on_the_page_about_probes_is_a_valid_file() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/probes.md");
     let page = fs::read_to_string(page).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();

@@ -659,7 +659,7 @@ fn version_must_be_in_the_manifest_and_cannot_leave_its_folder() {
 }
 
 #[test]
-fn existing_binary_is_used() {
+fn named_binary_is_used_without_a_download_if_it_runs() {
     let machine = Machine::new(BINARY);
     let mine = env!("CARGO_BIN_EXE_crcr");
     let ran =

@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn odd_addresses_are_refused() {
+    async fn address_without_a_bucket_or_folder_or_of_another_scheme_is_refused() {
         for url in ["", "file:", "s3://", "s3://bucket/../x", "https://bucket", "/tmp/x"] {
             let error = ObjectStore::open(url).await.unwrap_err();
             assert!(matches!(error, ObjectStoreError::Url), "{url}: {error}");

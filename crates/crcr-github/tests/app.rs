@@ -181,7 +181,7 @@ async fn a_payload_over_githubs_limits_is_refused_for_good() {
 }
 
 #[tokio::test]
-async fn limits_say_when_they_end() {
+async fn rate_limits_of_both_kinds_say_when_they_end() {
     let (github, app) = set_up();
     let now = github.state().clock.now();
     app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
@@ -460,7 +460,7 @@ async fn an_enterprise_server_keeps_the_path_of_its_api() {
 }
 
 #[tokio::test]
-async fn the_apps_identity_is_checked() {
+async fn app_with_another_key_or_none_is_refused_and_its_key_is_never_printed() {
     let (github, app) = set_up();
     assert_eq!(app.slug().await.unwrap(), "crcr-stand-in");
     let clock = Arc::new(Timestamp::now);

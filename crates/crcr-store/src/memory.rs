@@ -478,7 +478,7 @@ mod tests {
     use crate::conformance;
 
     #[tokio::test]
-    async fn memory_store_conforms() {
+    async fn memory_store_passes_the_suite_of_all_stores() {
         conformance::check_all(async || MemoryStore::default()).await;
     }
 }

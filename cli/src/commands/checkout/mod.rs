@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_those_of_git() {
+    fn filter_that_git_does_not_know_or_that_reads_a_file_is_refused() {
         for filter in [
             "blob:none",
             "blob:limit=0",

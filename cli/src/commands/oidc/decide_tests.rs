@@ -28,7 +28,7 @@ fn with_token(facts: JobFacts) -> JobFacts {
 }
 
 #[test]
-fn every_situation_has_its_plan() {
+fn event_token_and_owner_decide_between_token_ambient_anonymous_and_broken() {
     let fork = || from("pull_request", Some("stranger/upstream"));
     let same = || from("pull_request", Some("acme/upstream"));
     let bot = || JobFacts { actor: Some("dependabot[bot]".to_owned()), ..same() };
@@ -165,7 +165,7 @@ fn the_action_describes_every_reason() {
 }
 
 #[test]
-fn every_result_has_its_outputs() {
+fn result_and_policy_decide_mode_exit_code_and_what_is_logged() {
     use AuthMode as M;
     use OnUnavailable::{Auto, Degrade, Fail};
     let expected = [AuthReason::Fork, AuthReason::ForeignRepo];

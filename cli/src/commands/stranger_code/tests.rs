@@ -43,7 +43,7 @@ pub fn all(text: &str) -> (Vec<&'static str>, Vec<String>) {
 }
 
 #[test]
-fn templates_expose_nothing() {
+fn workflow_of_each_template_has_no_finding_and_no_doubt() {
     for template in TEMPLATES {
         assert_eq!(all(template), (vec![], vec![]));
     }
@@ -170,7 +170,7 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
 }
 
 #[test]
-fn every_code_differs() {
+fn each_exposure_has_a_code_of_its_own() {
     let mut codes: Vec<_> = Exposure::ALL.iter().map(|exposure| exposure.check()).collect();
     codes.sort_unstable();
     codes.dedup();

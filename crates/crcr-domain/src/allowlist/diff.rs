@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_have_the_right_kind() {
+    fn repository_is_added_promoted_demoted_removed_or_changed_by_its_two_levels() {
         let base = parse("L1: [a/a, b/b]\nL2: [c/c, d/d, f/f]\n");
         let head = parse("L1: [B/b, c/c, e/e]\nL2: [a/a, d/d]\n");
         let kinds: Vec<_> = changes(&base.policy, &head.policy, &[])

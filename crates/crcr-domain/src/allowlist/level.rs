@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_of_every_level() {
+    fn rights_grow_with_the_level_and_only_the_last_blocks_merges() {
         let rights = |level: Level| {
             (
                 level.receives_events(),

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_words_are_read_again() {
+    fn reason_without_log_is_stored_under_its_name_and_read_again() {
         for reason in NoLogReason::ALL {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
             assert_eq!(NoLogReason::from_name(reason.as_str()), Some(reason));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_words_are_read_again() {
+    fn test_result_is_stored_under_its_name_and_read_again() {
         for result in RESULTS {
             assert_eq!(serde_json::to_value(result).unwrap(), result.as_str());
             assert_eq!(TestResult::from_name(result.as_str()), Some(result));

@@ -110,7 +110,7 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
 }
 
 #[test]
-fn bounds_themselves_are_good() {
+fn values_at_their_bounds_are_accepted() {
     let text = "dispatch: {quiet-minutes: 1440, max-per-day: 100000, drafts: dispatch}\n\
                 probes: {reruns-per-day: 0, commits-per-day: 1000}\n";
     let config = parse(text).accepted().unwrap();

@@ -278,7 +278,7 @@ fn percentiles_are_measured_durations() {
 }
 
 #[test]
-fn stored_words_are_read_again() {
+fn status_and_outcome_are_stored_under_their_name_and_read_again() {
     for status in DispatchFactStatus::ALL {
         assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
         assert_eq!(DispatchFactStatus::from_name(status.as_str()), Some(status));

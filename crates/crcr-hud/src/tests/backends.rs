@@ -126,7 +126,7 @@ async fn old_results_are_called_stale() {
 }
 
 #[tokio::test]
-async fn the_matrix_is_bounded() {
+async fn matrix_shows_40_jobs_and_50_commits_and_counts_the_others() {
     let mut rows = vec![];
     for fact in facts(7, now(), 7, 40, UPSTREAM) {
         if let Fact::Attempt(mut row) = fact

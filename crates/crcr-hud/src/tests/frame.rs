@@ -108,7 +108,7 @@ fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 /// The longest, of `/prs`, is wider than a phone.
 #[test]
-fn group_of_filters_wraps() {
+fn group_of_filters_wraps_on_a_narrow_screen() {
     let rule = crate::layout::STYLE.split_once("\n.group {").unwrap().1.split_once('}').unwrap().0;
     assert!(rule.contains("flex-wrap: wrap"), "{rule}");
 }

@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "needs chdb"]
-    async fn clickhouse_keeps_webhooks() {
+    async fn clickhouse_answers_about_webhooks_as_the_suite_says_and_deletes_old_ones() {
         let server = TestServer::start().unwrap();
         let address = ClickHouseServer::parse(&server.url()).unwrap();
         let results = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();

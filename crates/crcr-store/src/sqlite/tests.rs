@@ -6,7 +6,7 @@ use super::*;
 use crate::{NewTask, conformance};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_store_conforms() {
+async fn sqlite_store_passes_the_suite_of_all_stores() {
     let folder = tempfile::tempdir().unwrap();
     let count = AtomicU32::new(0);
     conformance::check_all(async || {

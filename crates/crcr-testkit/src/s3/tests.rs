@@ -146,7 +146,7 @@ async fn aborted_upload_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn anonymous_access_follows_the_rules() {
+async fn anonymous_reads_and_lists_are_denied_until_the_rules_allow_them() {
     let server = S3Server::start(BUCKET).unwrap();
     put(&signed(&server), "public", b"hello").await;
     let anonymous = client(&server, None, "us-east-1");
@@ -209,7 +209,7 @@ async fn request_signed_for_another_region_is_refused_with_the_right_one() {
 }
 
 #[tokio::test]
-async fn lists_have_pages() {
+async fn list_of_more_than_max_keys_goes_on_with_its_token() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     for key in ["p/1", "p/2", "p/3", "q/1"] {

@@ -162,7 +162,7 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
 }
 
 #[test]
-fn encodings_are_decoded() {
+fn report_is_read_in_the_encoding_of_its_mark_or_declaration() {
     let text = "<testsuite name='s'><testcase name='ä€' time='1'/></testsuite>";
     let utf16 = |bytes: fn(u16) -> [u8; 2], mark: &str| -> Vec<u8> {
         format!("{mark}{text}").encode_utf16().flat_map(bytes).collect()
