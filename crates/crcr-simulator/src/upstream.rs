@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::backend_files::BackendFiles;
 use crate::inputs::SeedInputs;
+use crate::ledger::KnownWebhook;
 use crate::levels::{AllowlistModel, DEMOTED};
 use crate::main_branch::MainBranch;
 use crate::names::{UPSTREAM, short};
@@ -32,30 +33,9 @@ const FIRST_STRANGERS_PULL: u64 = 500;
 /// A webhook that GitHub has to deliver, with what it promises.
 pub(crate) struct UpstreamWebhook {
     pub(crate) delivery: Delivery,
-    /// The backends that get it.
-    pub(crate) targets: Vec<&'static str>,
-    /// The name of the event.
-    pub(crate) event: &'static str,
-    /// Of the event; empty for pushes.
-    pub(crate) action: String,
-    /// The commit that it is about.
-    pub(crate) head: String,
-    /// Of the pull request; empty for pushes and merge groups.
-    pub(crate) base_branch: String,
-    pub(crate) is_draft: bool,
-    /// Whether the head changes more than documentation.
-    pub(crate) has_code: bool,
+    pub(crate) known: KnownWebhook,
     /// The commit whose checks somebody wants to run again.
     pub(crate) asked_head: Option<String>,
-    /// Whether backends at L4 show check runs for it.
-    pub(crate) has_check_runs: bool,
-    pub(crate) pull: Option<u64>,
-    /// Of the pull request; empty for pushes and merge groups.
-    pub(crate) author: String,
-    /// Whether that author has never contributed to upstream.
-    pub(crate) is_stranger: bool,
-    /// Whether nothing is built for it.
-    pub(crate) is_closing: bool,
     /// What happened, for the trace.
     pub(crate) what: String,
 }
@@ -489,41 +469,34 @@ impl UpstreamModel {
             "merge_group" => &payload["merge_group"]["head_sha"],
             _ => &Value::Null,
         };
-        let head = head.as_str().unwrap_or_default().to_owned();
-        let is_shown = matches!(name, "pull_request" | "merge_group");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let action = text(&payload["action"]);
-        let base_branch = text(&payload["pull_request"]["base"]["ref"]);
+        let (head, action) = (text(head), text(&payload["action"]));
+        let is_shown = matches!(name, "pull_request" | "merge_group");
         let is_closing = action == "closed";
-        let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
-        let is_draft = payload["pull_request"]["draft"] == true;
-        let association = &payload["pull_request"]["author_association"];
-        let is_stranger = association == "FIRST_TIME_CONTRIBUTOR";
-        let has_code = self.has_code(&head);
         let asked_head = payload[name]["head_sha"].as_str().map(str::to_owned);
-        let asked_head = asked_head.filter(|_| matches!(name, "check_run" | "check_suite"));
-        let author = text(&payload["pull_request"]["user"]["login"]);
+        let pull = &payload["pull_request"];
         self.webhooks += 1;
         let mut delivery = github.world.delivery(name, &payload);
         delivery.id = format!("{seed:x}-{}", self.webhooks);
-        let what = format!("{} {what}", delivery.id);
-        let pull = payload["pull_request"]["number"].as_u64();
         UpstreamWebhook {
+            known: KnownWebhook {
+                event: name,
+                base_branch: text(&pull["base"]["ref"]),
+                is_draft: pull["draft"] == true,
+                has_code: self.has_code(&head),
+                has_check_runs: is_shown && !targets.is_empty() && !is_closing,
+                pull: pull["number"].as_u64(),
+                author: text(&pull["user"]["login"]),
+                is_stranger: pull["author_association"] == "FIRST_TIME_CONTRIBUTOR",
+                is_closing,
+                at: github.clock.now(),
+                targets,
+                action,
+                head,
+            },
+            asked_head: asked_head.filter(|_| matches!(name, "check_run" | "check_suite")),
+            what: format!("{} {what}", delivery.id),
             delivery,
-            targets,
-            event: name,
-            action,
-            head,
-            base_branch,
-            is_draft,
-            has_code,
-            asked_head,
-            has_check_runs,
-            pull,
-            author,
-            is_stranger,
-            is_closing,
-            what,
         }
     }
 }

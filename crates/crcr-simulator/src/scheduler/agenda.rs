@@ -11,7 +11,7 @@ use rand::Rng as _;
 use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, SecretStep, Simulation};
 use crate::backend_files::FILE_PATH;
 use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
-use crate::ledger::{Broken, KnownWebhook};
+use crate::ledger::Broken;
 use crate::names::BACKENDS;
 use crate::stores::REPLICAS;
 use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
@@ -52,25 +52,10 @@ impl Simulation {
     }
 
     pub(super) fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
-        let UpstreamWebhook { delivery, asked_head, what, .. } = webhook;
+        let UpstreamWebhook { delivery, known, asked_head, what } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
         self.ledger.asked_heads.extend(asked_head);
-        let known = KnownWebhook {
-            targets: webhook.targets,
-            event: webhook.event,
-            action: webhook.action,
-            head: webhook.head,
-            base_branch: webhook.base_branch,
-            is_draft: webhook.is_draft,
-            has_code: webhook.has_code,
-            has_check_runs: webhook.has_check_runs,
-            pull: webhook.pull,
-            author: webhook.author,
-            is_stranger: webhook.is_stranger,
-            is_closing: webhook.is_closing,
-            at: self.now(),
-        };
         self.ledger.webhooks.insert(delivery.id.clone(), known);
         for is_redelivery in [false, true] {
             if is_redelivery && !self.chance(10) {
