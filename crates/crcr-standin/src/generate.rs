@@ -155,8 +155,9 @@ pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &st
         let number = if n % 7 == 6 { None } else { Some(pull) };
         let sha = month.sha();
         let delivery = format!("generated-{seed}-{n}");
+        let event = GeneratedEvent { delivery: &delivery, pull_request: number, sha: &sha, at };
         for backend in &BACKENDS {
-            month.dispatch(backend, &delivery, number, &sha, at, until);
+            month.dispatch(backend, &event, until);
         }
         month.branch(number, sha, at);
     }
@@ -175,16 +176,29 @@ struct GeneratedMonth<'a> {
     tip: Option<(String, Timestamp)>,
 }
 
+/// An upstream event, or a night, for which backends run.
+struct GeneratedEvent<'a> {
+    delivery: &'a str,
+    /// `None` for a push.
+    pull_request: Option<u64>,
+    sha: &'a str,
+    at: Timestamp,
+}
+
+impl GeneratedEvent<'_> {
+    fn name(&self) -> EventName {
+        if self.pull_request.is_some() { EventName::PullRequest } else { EventName::Push }
+    }
+}
+
 impl GeneratedMonth<'_> {
     fn dispatch(
         &mut self,
         backend: &GeneratedBackend,
-        delivery: &str,
-        pull_request: Option<u64>,
-        sha: &str,
-        at: Timestamp,
+        event: &GeneratedEvent<'_>,
         until: Timestamp,
     ) {
+        let at = event.at;
         let silent = backend.level > Level::L1 && self.random.random_bool(backend.breaks / 4.0);
         // The relay records a silent dispatch after two hours.
         let noticed = silent && at + 2.hours() < until;
@@ -193,15 +207,11 @@ impl GeneratedMonth<'_> {
             at,
             Fact::Dispatch(DispatchFact {
                 at: sent,
-                delivery: delivery.to_owned(),
+                delivery: event.delivery.to_owned(),
                 upstream: self.upstream.to_owned(),
-                pull_request,
-                head_sha: sha.to_owned(),
-                event: if pull_request.is_some() {
-                    EventName::PullRequest
-                } else {
-                    EventName::Push
-                },
+                pull_request: event.pull_request,
+                head_sha: event.sha.to_owned(),
+                event: event.name(),
                 repo: backend.repo.to_owned(),
                 level: backend.level,
                 labels: vec![],
@@ -221,9 +231,8 @@ impl GeneratedMonth<'_> {
             return;
         }
         self.run += 1;
-        let run = self.run;
         for job in backend.jobs {
-            self.job(backend, delivery, pull_request, sha, at, job, run);
+            self.job(backend, event, job, self.run);
         }
     }
 
@@ -250,10 +259,11 @@ impl GeneratedMonth<'_> {
     fn nightly(&mut self, at: Timestamp) {
         let others = std::mem::take(&mut self.facts);
         let sha = self.sha();
+        let night = GeneratedEvent { delivery: &sha, pull_request: None, sha: &sha, at };
         for backend in BACKENDS.iter().filter(|backend| backend.level.shows_results()) {
             self.run += 1;
             for job in backend.jobs {
-                self.job(backend, &sha, None, &sha, at, job, self.run);
+                self.job(backend, &night, job, self.run);
             }
         }
         self.facts.retain_mut(|(_, fact)| match fact {
@@ -269,55 +279,16 @@ impl GeneratedMonth<'_> {
         self.facts.extend(others);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one row")]
-    fn job(
-        &mut self,
-        backend: &GeneratedBackend,
-        delivery: &str,
-        pull_request: Option<u64>,
-        sha: &str,
-        at: Timestamp,
-        job: &str,
-        run: u64,
-    ) {
+    fn job(&mut self, backend: &GeneratedBackend, event: &GeneratedEvent<'_>, job: &str, run: u64) {
         let queue = self.spread(backend.queue);
         let execution = self.spread(2400.0);
-        let ended = at + seconds(queue) + seconds(execution);
-        let end = self.random.random::<f64>();
-        let (conclusion, phase) = if end < backend.passes {
-            (Conclusion::Success, None)
-        } else if end < backend.passes + backend.breaks {
-            match self.random.random_range(0..3) {
-                0 => (Conclusion::TimedOut, None),
-                1 => (Conclusion::Cancelled, None),
-                _ => (Conclusion::Failure, Some("setup")),
-            }
-        } else {
-            (Conclusion::Failure, Some("test"))
-        };
-        let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
-        let details = ReportDetails {
-            check_run_id: Some(format!("{run}-{job}")),
-            phase: phase.map(str::to_owned),
-            tests: Some(TestCounts {
-                passed: 1200 - failing,
-                failed: failing,
-                skipped: 31,
-                total: 1231,
-            }),
-            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
-            url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
-            artifact_url: (failing > 0).then(|| {
-                format!("https://github.com/{}/actions/runs/{run}#artifacts", backend.repo)
-            }),
-            environment: backend.environment.map(str::to_owned),
-            ..ReportDetails::default()
-        };
+        let ended = event.at + seconds(queue) + seconds(execution);
+        let (conclusion, phase) = self.end(backend);
         let row = AttemptFact {
             received_at: ended,
-            dispatched_at: at,
+            dispatched_at: event.at,
             repo: backend.repo.to_owned(),
-            delivery: delivery.to_owned(),
+            delivery: event.delivery.to_owned(),
             workflow: "ci".to_owned(),
             job: Some(job.to_owned()),
             run_id: run.to_string(),
@@ -326,17 +297,17 @@ impl GeneratedMonth<'_> {
             start_unknown: false,
             queue_seconds: Some(queue),
             execution_seconds: Some(execution),
-            details,
+            details: self.details(backend, phase, job, run),
             missing_proof: None,
             expected: None,
             level: backend.level,
-            event: if pull_request.is_some() { EventName::PullRequest } else { EventName::Push },
+            event: event.name(),
             upstream: self.upstream.to_owned(),
-            pull_request,
-            head_sha: sha.to_owned(),
+            pull_request: event.pull_request,
+            head_sha: event.sha.to_owned(),
         };
         let started = AttemptFact {
-            received_at: at + seconds(queue),
+            received_at: event.at + seconds(queue),
             state: JobState::InProgress,
             execution_seconds: None,
             details: ReportDetails {
@@ -347,41 +318,82 @@ impl GeneratedMonth<'_> {
             },
             ..row.clone()
         };
-        let rerun =
-            (conclusion == Conclusion::Failure && self.random.random_bool(0.3)).then(|| {
-                AttemptFact {
-                    received_at: ended + 30.minutes(),
-                    run_attempt: 2,
-                    state: JobState::Completed(Conclusion::Success),
-                    details: ReportDetails {
-                        check_run_id: Some(format!("{run}-{job}-2")),
-                        phase: None,
-                        failed_tests: vec![],
-                        ..row.details.clone()
-                    },
-                    ..row.clone()
-                }
-            });
-        for row in [Some(started), Some(row), rerun].into_iter().flatten() {
-            let latency_ms = f64::from(self.random.random_range(400..6000)) / 1000.0;
-            self.facts.push((
-                row.received_at,
-                Fact::Callback(CallbackFact {
-                    at: row.received_at,
-                    repo: Some(row.repo.clone()),
-                    delivery: Some(row.delivery.clone()),
-                    run_id: Some(row.run_id.clone()),
-                    job: row.job.clone(),
-                    status: Some(row.state.status().to_owned()),
-                    conclusion: row.state.conclusion().map(|c| c.as_str().to_owned()),
-                    outcome: CallbackOutcome::Accepted,
-                    answer: 200,
-                    detail: None,
-                    latency_ms,
-                }),
-            ));
-            self.facts.push((row.received_at, Fact::Attempt(Box::new(row))));
+        let is_run_again = conclusion == Conclusion::Failure && self.random.random_bool(0.3);
+        let rerun = is_run_again.then(|| AttemptFact {
+            received_at: ended + 30.minutes(),
+            run_attempt: 2,
+            state: JobState::Completed(Conclusion::Success),
+            details: ReportDetails {
+                check_run_id: Some(format!("{run}-{job}-2")),
+                phase: None,
+                failed_tests: vec![],
+                ..row.details.clone()
+            },
+            ..row.clone()
+        });
+        [Some(started), Some(row), rerun].into_iter().flatten().for_each(|row| self.report(row));
+    }
+
+    /// How a job ends, and in which phase it fails.
+    fn end(&mut self, backend: &GeneratedBackend) -> (Conclusion, Option<&'static str>) {
+        let end = self.random.random::<f64>();
+        if end < backend.passes {
+            (Conclusion::Success, None)
+        } else if end < backend.passes + backend.breaks {
+            match self.random.random_range(0..3) {
+                0 => (Conclusion::TimedOut, None),
+                1 => (Conclusion::Cancelled, None),
+                _ => (Conclusion::Failure, Some("setup")),
+            }
+        } else {
+            (Conclusion::Failure, Some("test"))
         }
+    }
+
+    fn details(
+        &mut self,
+        backend: &GeneratedBackend,
+        phase: Option<&str>,
+        job: &str,
+        run: u64,
+    ) -> ReportDetails {
+        let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
+        let url = format!("https://github.com/{}/actions/runs/{run}", backend.repo);
+        ReportDetails {
+            check_run_id: Some(format!("{run}-{job}")),
+            phase: phase.map(str::to_owned),
+            tests: Some(TestCounts {
+                passed: 1200 - failing,
+                failed: failing,
+                skipped: 31,
+                total: 1231,
+            }),
+            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
+            artifact_url: (failing > 0).then(|| format!("{url}#artifacts")),
+            url: Some(url),
+            environment: backend.environment.map(str::to_owned),
+            ..ReportDetails::default()
+        }
+    }
+
+    /// The report of an attempt, and what became of it.
+    fn report(&mut self, row: AttemptFact) {
+        let latency_ms = f64::from(self.random.random_range(400..6000)) / 1000.0;
+        let callback = CallbackFact {
+            at: row.received_at,
+            repo: Some(row.repo.clone()),
+            delivery: Some(row.delivery.clone()),
+            run_id: Some(row.run_id.clone()),
+            job: row.job.clone(),
+            status: Some(row.state.status().to_owned()),
+            conclusion: row.state.conclusion().map(|c| c.as_str().to_owned()),
+            outcome: CallbackOutcome::Accepted,
+            answer: 200,
+            detail: None,
+            latency_ms,
+        };
+        self.facts.push((row.received_at, Fact::Callback(callback)));
+        self.facts.push((row.received_at, Fact::Attempt(Box::new(row))));
     }
 
     fn sha(&mut self) -> String {

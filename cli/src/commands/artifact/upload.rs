@@ -204,12 +204,14 @@ async fn attempt_once(
         Ok(uploaded) => {
             Ok(UploadEnd::Stored { source: Box::new(source), uploaded: Box::new(uploaded) })
         }
-        Err(failed) => {
-            let is_change = matches!(&failed, UploadError::Store(store::StoreError::Source(error))
-                if error.is_change());
-            failure_or_warning(args, plan, &source.name, failed, env, printer)
-                .map_err(|error| NotStored { is_change, ..error })
+        Err(UploadError::Store(store::StoreError::Quota { message, .. }))
+            if args.on_quota == OnQuota::Warn =>
+        {
+            let text = format!("{}: {STORAGE_FULL}: {message}", not_stored_text(&source.name));
+            printer.warning(&text, None);
+            Ok(UploadEnd::Nothing(StoreReason::Quota))
         }
+        Err(failed) => Err(not_stored(args, plan, &source.name, failed, env)),
     }
 }
 
@@ -563,53 +565,29 @@ fn page(done: &UploadResult, env: &Env) -> String {
     }
 }
 
-fn failure_or_warning(
+const STORAGE_FULL: &str = "GitHub's storage is full";
+
+fn not_stored_text(name: &str) -> String {
+    format!("the artifact `{name}` isn't stored")
+}
+
+fn not_stored(
     args: &UploadArgs,
     plan: StorePlan,
     name: &str,
     failed: UploadError,
     env: &Env,
-    printer: &Printer,
-) -> Result<UploadEnd, NotStored> {
-    let what = format!("the artifact `{name}` isn't stored");
-    let planned = match plan {
-        StorePlan::GitHub(reason) => Some(reason),
-        _ => None,
+) -> NotStored {
+    let is_change = matches!(&failed, UploadError::Store(store::StoreError::Source(error))
+        if error.is_change());
+    let reason = match (&failed, plan) {
+        (UploadError::Store(store::StoreError::Conflict { .. }), _) => None,
+        (failed, StorePlan::GitHub(planned)) => failed.reason().or(Some(planned)),
+        (failed, _) => failed.reason(),
     };
-    let reason = match &failed {
-        UploadError::Store(store::StoreError::Conflict { .. }) => None,
-        failed => failed.reason().or(planned),
-    };
+    let what = not_stored_text(name);
     let failure = match failed {
-        UploadError::Store(store::StoreError::Quota { message, .. }) => {
-            let what = format!("{what}: GitHub's storage is full");
-            if args.on_quota == OnQuota::Warn {
-                printer.warning(&format!("{what}: {message}"), None);
-                return Ok(UploadEnd::Nothing(StoreReason::Quota));
-            }
-            Failure::unexpected("quota", what).because(std::io::Error::other(message)).hint(
-                "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every 6 \
-                 to 12 hours",
-            )
-        }
-        UploadError::Store(error @ store::StoreError::Conflict { .. }) => {
-            let or_overwrite = if args.overwrite { "" } else { ", or set `overwrite`" };
-            Failure::user("conflict", what).because(error).hint(format!(
-                "give each job, and each leg of a matrix, a name of its own{or_overwrite}"
-            ))
-        }
-        UploadError::Store(store::StoreError::Source(error)) => Failure::user("unreadable", what)
-            .because(error)
-            .hint("files must stay as they are while they are uploaded"),
-        UploadError::Store(error @ store::StoreError::Stopped) => {
-            Failure::unexpected("stopped", what).because(error)
-        }
-        // Gitea and Forgejo have the service, so it is tried wherever the runner names one.
-        UploadError::Store(error @ store::StoreError::Refused { .. }) if is_enterprise(env) => {
-            Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"))
-                .because(error)
-                .hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
-        }
+        UploadError::Store(error) => failure_of_store(error, what, args.overwrite, env),
         UploadError::NoGitHub { why, s3 } => {
             let why = anyhow::anyhow!("GitHub's store can't be used: {why}");
             let failure = Failure::unexpected("no-store", what);
@@ -631,10 +609,6 @@ fn failure_or_warning(
             "run `configure-oidc-fallback` before this step, or set `fallback` to `auto`: a fork \
              has no credentials",
         ),
-        UploadError::Store(error) => {
-            let hint = store_hint(&error, S3_PERMISSIONS);
-            with_hint(Failure::unexpected("no-store", what).because(error), hint)
-        }
         UploadError::TooLargeToFallBack { s3, size, limit } => {
             let why = format!(
                 "the files have {}, and `fallback-max-size` lets {} go to GitHub",
@@ -651,5 +625,45 @@ fn failure_or_warning(
             with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)
         }
     };
-    Err(NotStored { reason, ..failure.into() })
+    NotStored { reason, is_change, ..failure.into() }
+}
+
+/// The failure of the only store that was tried.
+fn failure_of_store(
+    error: store::StoreError,
+    what: String,
+    overwrites: bool,
+    env: &Env,
+) -> Failure {
+    match error {
+        store::StoreError::Quota { message, .. } => Failure::unexpected(
+            "quota",
+            format!("{what}: {STORAGE_FULL}"),
+        )
+        .because(std::io::Error::other(message))
+        .hint(
+            "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every \
+                     6 to 12 hours",
+        ),
+        error @ store::StoreError::Conflict { .. } => {
+            let or_overwrite = if overwrites { "" } else { ", or set `overwrite`" };
+            Failure::user("conflict", what).because(error).hint(format!(
+                "give each job, and each leg of a matrix, a name of its own{or_overwrite}"
+            ))
+        }
+        store::StoreError::Source(error) => Failure::user("unreadable", what)
+            .because(error)
+            .hint("files must stay as they are while they are uploaded"),
+        error @ store::StoreError::Stopped => Failure::unexpected("stopped", what).because(error),
+        // Gitea and Forgejo have the service, so it is tried wherever the runner names one.
+        error @ store::StoreError::Refused { .. } if is_enterprise(env) => {
+            Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"))
+                .because(error)
+                .hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
+        }
+        error => {
+            let hint = store_hint(&error, S3_PERMISSIONS);
+            with_hint(Failure::unexpected("no-store", what).because(error), hint)
+        }
+    }
 }

@@ -23,6 +23,46 @@ const MAX_NAME_CHARS: usize = 1000;
 /// What the class begins with where Gradle couldn't run a class at all: `Gradle Test Executor 9`, `Gradle Test Run :test`.
 const GRADLE_PROCESSES: [&str; 2] = ["Gradle Test Executor ", "Gradle Test Run :"];
 
+impl OpenCase {
+    /// Its failures don't count.
+    fn overrule(&mut self, result: TestResult) {
+        self.case.result = result;
+        self.failure_details = 0;
+    }
+
+    /// Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
+    fn fail_skips_of_failed_setups(&mut self) {
+        for detail in &mut self.case.details {
+            let text = detail.text.as_deref().unwrap_or_default();
+            if detail.kind == TestDetailKind::Skipped && text.starts_with("{tc_auto_skip,") {
+                detail.kind = TestDetailKind::Error;
+                self.case.result = TestResult::Error;
+                self.failure_details += 1;
+            }
+        }
+    }
+
+    fn take_failures_for_reruns(&mut self) {
+        for detail in &mut self.case.details {
+            if matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error) {
+                detail.kind = TestDetailKind::Rerun;
+                self.case.attempts = self.case.attempts.saturating_add(1);
+            }
+        }
+        self.overrule(TestResult::Success);
+    }
+}
+
+fn skips(case: &TestCase) -> impl Iterator<Item = &TestDetail> + Clone {
+    case.details.iter().filter(|detail| detail.kind == TestDetailKind::Skipped)
+}
+
+/// A test to do of Node.js, and one that Catch2 marks.
+fn may_fail(skip: &TestDetail) -> bool {
+    skip.type_name.as_deref() == Some("todo")
+        || skip.message.as_deref() == Some("TEST_CASE tagged with !mayfail")
+}
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
@@ -206,17 +246,26 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     fn decide_result(&mut self, open: &mut OpenCase, is_cut: bool) {
-        let case = &mut open.case;
         if self.dialect != Some(ReportDialect::Junit) {
-            case.result = open.status.unwrap_or(TestResult::Unfinished);
+            open.case.result = open.status.unwrap_or(TestResult::Unfinished);
             return;
         }
-        let mut skips = case.details.iter().filter(|detail| detail.kind == TestDetailKind::Skipped);
-        // A test to do of Node.js, and one that Catch2 marks.
-        let may_fail = |skip: &TestDetail| {
-            skip.type_name.as_deref() == Some("todo")
-                || skip.message.as_deref() == Some("TEST_CASE tagged with !mayfail")
-        };
+        self.note_not_run(open);
+        if skips(&open.case).any(may_fail) {
+            open.overrule(TestResult::Skipped);
+        }
+        open.fail_skips_of_failed_setups();
+        self.forgive_warnings(open);
+        if open.is_marked_flaky {
+            open.take_failures_for_reruns();
+        }
+        self.take_status(open, is_cut);
+        let case = &mut open.case;
+        case.flaky = case.result == TestResult::Success && case.attempts > 1;
+    }
+
+    fn note_not_run(&mut self, open: &OpenCase) {
+        let (case, mut skips) = (&open.case, skips(&open.case));
         // CTest fails for such a test, unless it was told to skip or disable it.
         if let Some(why) = skips.clone().find_map(|skip| skip.message.as_deref())
             && open.is_not_run
@@ -234,52 +283,39 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 case.file.as_deref() == Some(file) && line.parse::<u32>().is_ok()
             })
         };
-        if open.is_unbegun && skips.clone().any(is_place) {
+        if open.is_unbegun && skips.any(is_place) {
             let message = format_args!(
                 "`{}` didn't run: `SetUpTestSuite` failed or skips",
                 shorten(&case.name)
             );
             self.findings.add(JunitRule::NotRun, open.line, message);
         }
-        if skips.any(may_fail) {
-            case.result = TestResult::Skipped;
-            open.failure_details = 0;
-        }
+    }
+
+    /// What a linter only warns of is a success.
+    fn forgive_warnings(&mut self, open: &mut OpenCase) {
         let linter = match self.suites.last().map(|suite| suite.marks) {
-            Some(CaseMarks::Linter(linter)) => Some(linter),
-            _ if &*case.classname == "Formatting Test" => Some(LinterReport::Swiftlint),
-            _ => None,
+            Some(CaseMarks::Linter(linter)) => linter,
+            _ if &*open.case.classname == "Formatting Test" => LinterReport::Swiftlint,
+            _ => return,
         };
-        // Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
-        for detail in &mut case.details {
-            let text = detail.text.as_deref().unwrap_or_default();
-            if detail.kind == TestDetailKind::Skipped && text.starts_with("{tc_auto_skip,") {
-                detail.kind = TestDetailKind::Error;
-                case.result = TestResult::Error;
-                open.failure_details += 1;
-            }
+        let details = &open.case.details;
+        if details.is_empty() || !details.iter().all(|detail| linter.is_warning(detail)) {
+            return;
         }
-        if let Some(linter) = linter
-            && !case.details.is_empty()
-            && case.details.iter().all(|detail| linter.is_warning(detail))
-        {
-            let message = "a warning of a linter doesn't count as a failure";
-            self.findings.add(JunitRule::Warning, open.line, message);
-            for suite in &mut self.suites {
-                suite.declared.forget_warning(linter);
-            }
-            case.result = TestResult::Success;
-            open.failure_details = 0;
+        let message = "a warning of a linter doesn't count as a failure";
+        self.findings.add(JunitRule::Warning, open.line, message);
+        for suite in &mut self.suites {
+            suite.declared.forget_warning(linter);
         }
-        if open.is_marked_flaky {
-            for detail in &mut case.details {
-                if matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error) {
-                    detail.kind = TestDetailKind::Rerun;
-                    case.attempts = case.attempts.saturating_add(1);
-                }
-            }
-            case.result = TestResult::Success;
-            open.failure_details = 0;
+        open.overrule(TestResult::Success);
+    }
+
+    /// What an attribute says counts where no element says more, and so does an early end.
+    fn take_status(&mut self, open: &mut OpenCase, is_cut: bool) {
+        let case = &mut open.case;
+        if case.result.is_failed() {
+            return;
         }
         // All that pytest knows of a test that was interrupted, as by Ctrl-C or `pytest.exit`: its setup passed.
         let repeats = self.suites.last().map(|suite| suite.element.repeats);
@@ -287,9 +323,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             && case.name.is_empty()
             && case.classname.is_empty()
             && open.details == 0;
-        let has_failed = case.result.is_failed();
         match open.status {
-            Some(status) if status.is_failed() && !has_failed => {
+            Some(status) if status.is_failed() => {
                 case.result = status;
                 let message = format_args!(
                     "the status of `{}` says that it failed, but there is no `<failure>`",
@@ -297,13 +332,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 );
                 self.findings.add(JunitRule::StatusOnly, open.line, message);
             }
-            _ if (is_cut || is_interrupted) && !has_failed => case.result = TestResult::Unfinished,
-            Some(stated @ (TestResult::Skipped | TestResult::Unfinished)) if !has_failed => {
-                case.result = stated;
-            }
+            _ if is_cut || is_interrupted => case.result = TestResult::Unfinished,
+            Some(stated @ (TestResult::Skipped | TestResult::Unfinished)) => case.result = stated,
             _ => {}
         }
-        case.flaky = case.result == TestResult::Success && case.attempts > 1;
     }
 
     /// Passes on a test of the innermost suite.
