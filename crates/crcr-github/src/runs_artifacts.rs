@@ -14,7 +14,7 @@ use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::null_as_default;
-use crate::rest::{RestClient, RestRequest, all_pages, encoded, repo_path};
+use crate::rest::{RestClient, RestRequest, all_pages, repo_path};
 use crate::runs::{WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
@@ -140,21 +140,14 @@ impl ActionsApi {
         Ok(found.default_branch)
     }
 
-    /// The artifacts of a run, all of them or those called `name`, with those that have expired.
+    /// The artifacts of a run, with those that have expired.
     pub async fn run_artifacts(
         &self,
         repo: &str,
         run_id: u64,
-        name: Option<&str>,
     ) -> Result<Vec<RunArtifact>, GithubError> {
-        let mut path = format!("{}/actions/runs/{run_id}/artifacts", repo_path(repo));
-        if let Some(name) = name {
-            path = format!("{path}?name={}", encoded(name));
-        }
-        let get = |request| self.get_json::<ArtifactPage>(request);
-        let mut all: Vec<RunArtifact> = all_pages(&path, MAX_PAGES, get).await?;
-        all.retain(|a| name.is_none_or(|name| a.name == name));
-        Ok(all)
+        let path = format!("{}/actions/runs/{run_id}/artifacts", repo_path(repo));
+        all_pages(&path, MAX_PAGES, |request| self.get_json::<ArtifactPage>(request)).await
     }
 
     /// Artifact number `id` of `repo`, of any run.
@@ -223,7 +216,7 @@ mod tests {
                 .mount(&server)
                 .await;
         }
-        let all = actions.run_artifacts("acme/upstream", 42, None).await.unwrap();
+        let all = actions.run_artifacts("acme/upstream", 42).await.unwrap();
         assert_eq!(all.len(), 105);
         assert_eq!(all.iter().filter(|artifact| artifact.expired).count(), 1);
     }

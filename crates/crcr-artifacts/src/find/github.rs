@@ -53,7 +53,7 @@ impl ArtifactSources {
             return Ok(Some(listed.collect()));
         }
         let Some(rest) = &self.rest else { return Ok(None) };
-        let list = rest.run_artifacts(&run.repository, run.id, None).await;
+        let list = rest.run_artifacts(&run.repository, run.id).await;
         let what = format!("run {} of `{}`", run.id, run.repository);
         let listed = list.map_err(|error| rest_error(error, &what))?.into_iter();
         let listed = listed.map(|artifact| ListedArtifact {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::relay::{RelayList, link_of_backend};
+use super::relay::reports_of_backend;
 use super::reported::{ReportedKind, link_between};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
@@ -116,7 +116,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
             dl.cards {
                 div { dt { "Valid" } dd { (rate(&review.signal.into())) } }
                 @for (kind, count) in &review.refused {
-                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count_link(count, Some(&link_of_backend(&review.repo, RelayList::Reports, kind.as_str(), "30d")))) } }
+                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count_link(count, Some(&reports_of_backend(&review.repo, kind.as_str(), "30d")))) } }
                 }
             }
             @if let Some(reaction) = &model.oncall_reaction { (oncall_reaction(reaction)) }

@@ -280,9 +280,9 @@ pub(crate) fn link(list: RelayList, kind: Option<&str>, span: &TimeSpan) -> Opti
     Some(url(list, kind, None, window, span.events))
 }
 
-/// The same of one backend.
-pub(crate) fn link_of_backend(repo: &str, list: RelayList, kind: &str, window: &str) -> String {
-    url(list, Some(kind), Some(repo), window, EventFilter::Pr)
+/// The address of one backend's reports.
+pub(crate) fn reports_of_backend(repo: &str, kind: &str, window: &str) -> String {
+    url(RelayList::Reports, Some(kind), Some(repo), window, EventFilter::Pr)
 }
 
 fn url(

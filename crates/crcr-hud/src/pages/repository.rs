@@ -20,7 +20,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
-use super::relay::{RelayList, link_of_backend};
+use super::relay::reports_of_backend;
 use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
 use crate::address::{SortOrder, Sorted, address, order_header};
@@ -484,7 +484,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 div.title {
                     h2 #refused { "Refused and unproven reports" }
                     @if let Some(window) = model.span.window.filter(|_| !model.refused.is_empty()) {
-                        a rel="nofollow" href=(link_of_backend(&model.repo, RelayList::Reports, "refused", window)) { "All" }
+                        a rel="nofollow" href=(reports_of_backend(&model.repo, "refused", window)) { "All" }
                     }
                 }
                 (refused_table(&model.refused))
