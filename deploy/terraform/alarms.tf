@@ -15,14 +15,15 @@ locals {
       statistic   = "Sum"
       threshold   = 100
       periods     = 5
-      description = "Requests wait or are refused: raise reserved_concurrency. A flood of anybody's requests does this, too"
+      description = "Requests wait or are refused: raise reserved_concurrency, or the limit of the account. A flood of anybody's requests does this, too"
     }
+    # Of requests only: a schedule's event works for up to forty seconds.
     slow = {
-      metric      = "Duration"
+      metric      = "UrlRequestLatency"
       statistic   = "Average"
-      threshold   = 20000
+      threshold   = 10000
       periods     = 5
-      description = "Requests take 20 seconds: is Redis or GitHub slow?"
+      description = "Requests take ten seconds, and GitHub waits no longer: is Redis or GitHub slow?"
     }
   }
 }

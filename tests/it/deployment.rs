@@ -331,6 +331,15 @@ fn chart_and_terraform_take_no_secret_as_a_setting() {
     }
 }
 
+/// `Duration` also has the events of the schedule, which take up to forty seconds.
+#[test]
+fn alarm_of_slow_requests_measures_requests_only() {
+    let alarms = text("deploy/terraform/alarms.tf");
+    let metric = Regex::new(r#"metric\s+= "(\w+)""#).unwrap();
+    let metrics: Vec<_> = metric.captures_iter(&alarms).map(|found| found[1].to_owned()).collect();
+    assert_eq!(metrics, ["Errors", "Throttles", "UrlRequestLatency"]);
+}
+
 /// The exposure that `systemd-analyze security` computes is a number from 0 to 10.
 #[test]
 #[ignore = "needs systemd-analyze"]
