@@ -64,10 +64,12 @@ variable "alarm_topic_arn" {
   default     = null
 }
 
+# AWS leaves at least 100 of an account's limit to functions without a reservation, and a new account may have a limit of 10:
+# there any reservation is refused.
 variable "reserved_concurrency" {
-  description = "How many webhooks and reports are handled at the same time; the others get a 429 and are tried again"
+  description = "How many webhooks and reports are handled at the same time; the others get a 429 and are tried again. 50 is enough, and keeps a flood of requests from stopping the account's other functions. -1: all that the account has left"
   type        = number
-  default     = 50
+  default     = -1
 }
 
 variable "log_retention_days" {

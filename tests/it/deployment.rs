@@ -340,6 +340,15 @@ fn alarm_of_slow_requests_measures_requests_only() {
     assert_eq!(metrics, ["Errors", "Throttles", "UrlRequestLatency"]);
 }
 
+/// AWS refuses any reservation in a new account.
+#[test]
+fn terraform_reserves_no_concurrency_unless_it_is_told_to() {
+    let variables = text("deploy/terraform/variables.tf");
+    let (_, variable) = variables.split_once("variable \"reserved_concurrency\"").unwrap();
+    let (variable, _) = variable.split_once("\n}").unwrap();
+    assert!(variable.ends_with("default     = -1"), "{variable}");
+}
+
 /// The exposure that `systemd-analyze security` computes is a number from 0 to 10.
 #[test]
 #[ignore = "needs systemd-analyze"]
