@@ -236,6 +236,10 @@ fn plain_manifests_are_hardened_and_set_only_settings_that_exist() {
         operators.unwrap()["from"].is_sequence(),
         "the operators' listener is open to everybody"
     );
+    // A policy counts at the pods that answer, and OpenShift's listen on 5353.
+    let dns = policy["egress"][0]["ports"].as_sequence().unwrap();
+    let dns: Vec<_> = dns.iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    assert_eq!(dns, [53, 53, 5353, 5353]);
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
     let pause = relay["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
     assert!(grace >= pause + 10, "the relay finishes its work within ten seconds");
@@ -292,6 +296,10 @@ fn chart_passes_its_linter_and_renders_the_plain_manifests() {
     assert_eq!(render(&[]), written, "run deploy/kubernetes/render");
     let all = render(&["--values", "tests/fixtures/helm/every-value.yaml"]);
     assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:abc"), "{all}");
+    assert!(all.contains("{ port: 1053, protocol: UDP }") && !all.contains("port: 53,"), "{all}");
+    for port in [r#"{"port":4317,"protocol":"UDP"}"#, r#"{"endPort":32767,"port":30000}"#] {
+        assert!(all.contains(port), "{port}: {all}");
+    }
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     fs::write(file.path(), all).unwrap();
     ran(Command::new("kubernetes-validate").args(["--strict", "-k", "1.34"]).arg(file.path()));
@@ -315,6 +323,11 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
         (&[values[0], values[1], "--set", "settings.CRCR_STORE=sqlite:/tmp/a"], "'CRCR_STORE'"),
         (&[values[0], values[1], "--set", "ingress.enabled=true"], "ingress.host is needed"),
         (&[values[0], values[1], "--set", "replica=3"], "replica"),
+        // A rule without ports allows all.
+        (
+            &[values[0], values[1], "--set-json", "networkPolicy.egressPorts=[]"],
+            "/networkPolicy/egressPorts",
+        ),
     ] {
         let output = helm_template().args(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
