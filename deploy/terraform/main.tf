@@ -4,9 +4,9 @@
 data "aws_partition" "current" {}
 
 # The value is set by hand, so that it is in no state file: JSON of GITHUB_APP_SECRET, GITHUB_APP_PRIVATE_KEY,
-# REDIS_LOGIN, CRCR_RESULTS if the results are in ClickHouse, and CRCR_PUBLIC_URL, which isn't known before the
-# function is there. A running function reads it again every five minutes; CRCR_PUBLIC_URL, REDIS_LOGIN and
-# CRCR_RESULTS are for new processes only.
+# REDIS_LOGIN, CRCR_RESULTS if the results are in ClickHouse, OTEL_EXPORTER_OTLP_HEADERS if traces are sent with a token, and
+# CRCR_PUBLIC_URL, which isn't known before the function is there. A running function reads it again every five minutes;
+# CRCR_PUBLIC_URL, REDIS_LOGIN, CRCR_RESULTS and OTEL_EXPORTER_OTLP_HEADERS are for new processes only.
 resource "aws_secretsmanager_secret" "relay" {
   name        = "${var.name}-relay"
   description = "Settings of the relay that are secret, as one JSON object"

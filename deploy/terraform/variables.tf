@@ -53,7 +53,7 @@ variable "settings" {
     error_message = "settings must have GITHUB_APP_ID and ALLOWLIST_URL"
   }
   validation {
-    condition     = alltrue([for name in keys(var.settings) : !can(regex("(_SECRET|_KEY|_TOKEN|_LOGIN|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$", name))])
+    condition     = alltrue([for name in keys(var.settings) : !can(regex("(_SECRET|_KEY|_TOKEN|_LOGIN|_HEADERS|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$", name))])
     error_message = "secrets belong into secret.json: settings are in Terraform's state, and in the function's configuration"
   }
 }

@@ -320,6 +320,10 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
         (&[][..], "missing properties"),
         (&[values[0], values[1], "--set", "settings.GITHUB_APP_ID=7"], "/settings/GITHUB_APP_ID"),
         (&[values[0], values[1], "--set", "settings.HUD_BOT_KEY=secret"], "'HUD_BOT_KEY'"),
+        (
+            &[values[0], values[1], "--set", "settings.OTEL_EXPORTER_OTLP_HEADERS=a=b"],
+            "'OTEL_EXPORTER_OTLP_HEADERS'",
+        ),
         (&[values[0], values[1], "--set", "settings.CRCR_STORE=sqlite:/tmp/a"], "'CRCR_STORE'"),
         (&[values[0], values[1], "--set", "ingress.enabled=true"], "ingress.host is needed"),
         (&[values[0], values[1], "--set", "replica=3"], "replica"),
@@ -338,7 +342,7 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
 /// Everybody who sees the release or Terraform's state reads them there.
 #[test]
 fn chart_and_terraform_take_no_secret_as_a_setting() {
-    let names = "(_SECRET|_KEY|_TOKEN|_LOGIN|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$";
+    let names = "(_SECRET|_KEY|_TOKEN|_LOGIN|_HEADERS|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$";
     for file in ["deploy/helm/crcr/values.schema.json", "deploy/terraform/variables.tf"] {
         assert!(text(file).contains(names), "{file}");
     }

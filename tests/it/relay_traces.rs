@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::routing::post;
 use crcr_standin::world::PullRequest;
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use crate::relay_process::{Place, UPSTREAM, eventually};
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
     services: Arc<Mutex<Vec<String>>>,
+    authorizations: Arc<Mutex<Vec<String>>>,
 }
 
 impl Collector {
@@ -39,7 +41,9 @@ impl Collector {
     }
 }
 
-async fn take(State(collector): State<Collector>, body: Bytes) {
+async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Bytes) {
+    let sent = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    collector.authorizations.lock().unwrap().extend(sent);
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     for resource in request.resource_spans {
         let attributes = resource.resource.unwrap().attributes;
@@ -69,6 +73,9 @@ async fn delivery_is_one_trace_from_the_webhook_to_the_last_report() {
         .set("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.start().await)
         .set("OTEL_SERVICE_NAME", "our-relay")
         .set("OTEL_BSP_SCHEDULE_DELAY", "50");
+    let file = place.folder().join("headers");
+    std::fs::write(&file, "Authorization=Bearer%20hush\n").unwrap();
+    let place = place.set("OTEL_EXPORTER_OTLP_HEADERS_FILE", file.to_str().unwrap());
     let mut relay = place.serve();
     relay.ready().await;
     let client = reqwest::Client::new();
@@ -127,6 +134,8 @@ async fn delivery_is_one_trace_from_the_webhook_to_the_last_report() {
         assert_eq!(attribute(job, key).as_deref(), Some(value), "{key}");
     }
     assert!(collector.services.lock().unwrap().iter().all(|name| name == "our-relay"));
+    let authorizations = collector.authorizations.lock().unwrap();
+    assert!(!authorizations.is_empty() && authorizations.iter().all(|it| it == "Bearer hush"));
     assert_eq!(place.log().matches("ERROR").count(), 0, "{}", place.log());
 }
 

@@ -98,6 +98,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_LOG                 what is logged, as TARGET=LEVEL, comma list; always JSON lines
                            [info of crcr, warnings of its libraries]
   OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://127.0.0.1:4318 [nowhere]
+  OTEL_EXPORTER_OTLP_HEADERS   headers for it, such as a token: NAME=VALUE, comma list [none]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 
 During a rotation a secret may have two values, the new one first: one per line, or two PEM blocks.

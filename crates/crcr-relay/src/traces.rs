@@ -19,10 +19,11 @@ use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanProcessor as _};
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::state_records::{DeliveryRecord, JobRecord};
 
@@ -69,9 +70,17 @@ impl SpanSubject<'_> {
 
 impl Traces {
     /// Sends to the collector that OpenTelemetry's environment variables name, which the library reads.
-    /// `service_name` is the value of `OTEL_SERVICE_NAME`.
-    pub fn from_env(service_name: Option<&str>) -> Result<Self, ExporterBuildError> {
-        let exporter = SpanExporter::builder().build()?;
+    /// It doesn't read the files and the secret store that `headers` may come from. `service_name` is the value of
+    /// `OTEL_SERVICE_NAME`.
+    pub fn from_env(
+        service_name: Option<&str>,
+        headers: &[(String, SecretString)],
+    ) -> Result<Self, ExporterBuildError> {
+        let exposed = |(name, value): &(String, SecretString)| {
+            (name.clone(), value.expose_secret().to_owned())
+        };
+        let headers = headers.iter().map(exposed).collect();
+        let exporter = SpanExporter::builder().with_http().with_headers(headers).build()?;
         let mut processor = BatchSpanProcessor::builder(exporter).build();
         let named = |name: &str| KeyValue::new("service.name", name.to_owned());
         let resource = Resource::builder_empty()

@@ -64,11 +64,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let mut relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
-    if sends_traces(env) {
-        relay.traces = Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME)).map_err(|error| {
-            Failure::user("traces", "OpenTelemetry's settings can't be used").because(error)
-        })?;
-    }
+    relay.traces = traces(env, &relay.config)?;
     if env.get(env_vars::SECRET_STORE_ARN).is_some() {
         let env = env.clone();
         relay.stored_secrets = Some(Box::new(move || {
@@ -124,6 +120,18 @@ fn unknown_settings(env: &Env, asked: &BTreeSet<String>) -> Vec<SettingProblem> 
             SettingProblem { name: name.to_owned(), what }
         })
         .collect()
+}
+
+fn traces(env: &Env, config: &Config) -> Result<Traces, Failure> {
+    if !sends_traces(env) {
+        return Ok(Traces::default());
+    }
+    // The library reads this variable, and by OpenTelemetry's rule the other one then has no effect.
+    let is_replaced = env.get(env_vars::OTEL_EXPORTER_OTLP_TRACES_HEADERS).is_some();
+    let headers: &[_] = if is_replaced { &[] } else { &config.trace_headers };
+    Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME), headers).map_err(|error| {
+        Failure::user("traces", "OpenTelemetry's settings can't be used").because(error)
+    })
 }
 
 /// Whether OpenTelemetry's variables name a collector and don't turn it off.

@@ -123,6 +123,8 @@ pub struct Config {
     pub warn_open: Option<u32>,
     /// The criteria of promotions and demotions.
     pub criteria: LevelCriteria,
+    /// Headers for the collector of traces, by name. One of them is often a token.
+    pub trace_headers: Vec<(String, SecretString)>,
 }
 
 #[derive(Debug)]
@@ -351,6 +353,7 @@ impl Settings<'_> {
             breaker_failures: self.breaker_failures(),
             expected_conclusions: self.expected_conclusions(upstream.as_ref()),
             criteria: self.criteria(),
+            trace_headers: self.trace_headers(),
         })
     }
 
@@ -456,6 +459,17 @@ impl Settings<'_> {
     fn criteria(&mut self) -> Option<LevelCriteria> {
         let text = self.get("CRCR_CRITERIA").unwrap_or_default();
         self.valid("CRCR_CRITERIA", crcr_results::review::criteria(&text))
+    }
+
+    fn trace_headers(&mut self) -> Option<Vec<(String, SecretString)>> {
+        const NAME: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+        let items: Vec<String> = list_items(&self.get(NAME).unwrap_or_default());
+        let header = |item: &String| {
+            let (name, value) = item.split_once('=')?;
+            Some((name.trim().to_owned(), SecretString::from(value.trim())))
+        };
+        let headers: Option<_> = items.iter().map(header).collect();
+        self.valid(NAME, headers.ok_or_else(|| "expected NAME=VALUE in a comma list".to_owned()))
     }
 
     fn webhook_events(&mut self) -> Option<WebhookEvents> {

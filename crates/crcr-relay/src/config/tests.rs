@@ -169,6 +169,20 @@ fn secret_is_read_from_a_file_and_never_printed() {
 }
 
 #[test]
+fn headers_for_the_collector_of_traces_are_never_printed() {
+    let name = "OTEL_EXPORTER_OTLP_HEADERS";
+    let with = |text: &str| read(&[&NEEDED[..], &[(name, text)]].concat());
+    let config = with("authorization=Bearer hush==, x-team = ci,\n").unwrap();
+    let headers = config.trace_headers.iter();
+    let headers: Vec<_> = headers.map(|(name, value)| (&**name, value.expose_secret())).collect();
+    assert_eq!(headers, [("authorization", "Bearer hush=="), ("x-team", "ci")]);
+    assert!(!format!("{config:?}").contains("hush"));
+    let problems = with("authorization: hush").unwrap_err();
+    assert_eq!((problems.len(), problems[0].name.as_str()), (1, name));
+    assert!(!problems[0].what.contains("hush"), "{problems:?}");
+}
+
+#[test]
 fn flag_or_variable_overrides_the_secret_store() {
     let stored = [("GITHUB_APP_SECRET", "stored"), ("GITHUB_APP_PRIVATE_KEY", "stored")];
     let stored = stored.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
