@@ -1,5 +1,6 @@
 //! `crcr relay size`: what a relay needs for a load, from measured figures.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -125,68 +126,83 @@ pub fn run(args: &SizeArgs, printer: &Printer) -> Outcome {
     let size = RelaySize::of(args);
     match args.format {
         DataFormat::Json => printer.data_line(&json!(size).to_string()),
-        DataFormat::Text => print_text(args, &size, printer),
+        DataFormat::Text => printer.data_line(&text(args, &size)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
+/// For a terminal of 80 columns.
+fn text(args: &SizeArgs, size: &RelaySize) -> String {
     let SizeArgs { pulls, backends, heads, jobs, .. } = args;
-    printer.data_line(&format!(
-        "{pulls} pull requests a week with {heads} heads, {backends} backends with {jobs} jobs"
-    ));
-    let rows = [
+    let mut text = format!(
+        "{pulls} pull requests a week with {heads} heads, {backends} backends with {jobs} jobs\n"
+    );
+    for (name, lines) in load_rows(size).into_iter().chain(limit_rows(*pulls, size)) {
+        for (n, line) in lines.lines().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(text, "  {name:36} {line}");
+        }
+    }
+    text.push_str(
+        "The busiest hour has 3 % of a week's load. docs/operating/sizing.md says what is\n\
+         measured and what is assumed.",
+    );
+    text
+}
+
+fn load_rows(size: &RelaySize) -> [(&'static str, String); 6] {
+    let [webhooks, dispatches, reports] =
+        [size.webhooks_a_week, size.dispatches_a_week, size.reports_a_week];
+    [
         (
             "webhooks, dispatches, reports a week",
-            format!(
-                "{:.0}, {:.0}, {:.0}",
-                size.webhooks_a_week, size.dispatches_a_week, size.reports_a_week
-            ),
+            format!("{webhooks:.0}, {dispatches:.0}, {reports:.0}"),
         ),
         (
             "processor",
             format!(
-                "{:.0} s of a core a week, {:.1} % of a core in the busiest hour",
+                "{:.0} s of a core a week,\n{:.1} % of a core in the busiest hour",
                 size.cpu_seconds_a_week,
                 size.cpu_in_the_busiest_hour * 100.0
             ),
         ),
         ("memory of a relay", format!("{} MiB at most, without logs of jobs", size.memory_mib)),
-        ("state of 35 days", format!("{:.1} GiB on disk, or in Redis (estimated)", size.state_gib)),
+        (
+            "state of 35 days",
+            format!("{:.1} GiB on disk,\nor in Redis (estimated)", size.state_gib),
+        ),
         ("results of 400 days", format!("{:.1} GiB in SQLite", size.results_gib)),
         (
             "webhooks as rows, of 400 days",
             format!(
-                "{:.1} GiB in SQLite, with the default of CRCR_WEBHOOK_EVENTS",
+                "{:.1} GiB in SQLite,\nwith the default of CRCR_WEBHOOK_EVENTS",
                 size.webhook_rows_gib
             ),
         ),
+    ]
+}
+
+fn limit_rows(pulls: u32, size: &RelaySize) -> [(&'static str, String); 3] {
+    let backends = size.dispatch_calls_in_the_busiest_hour;
+    let upstream = size.upstream_calls_in_the_busiest_hour;
+    [
         (
             "GitHub calls in the busiest hour",
-            format!(
-                "{:.0} to backends, {:.0} upstream; 5000 for each account",
-                size.dispatch_calls_in_the_busiest_hour, size.upstream_calls_in_the_busiest_hour
-            ),
+            format!("{backends:.0} to backends,\n{upstream:.0} upstream; 5000 for each account"),
         ),
         (
             "one relay is full at",
             format!("{:.0} pull requests a week (one core)", size.pulls_that_fill_a_core),
         ),
         (
-            "GitHub's limit is reached at",
+            "GitHub's limit: pull requests a week",
             format!(
-                "{} pull requests a week upstream, {} if all backends are in one account",
-                pulls_at_the_limit(*pulls, size.upstream_calls_in_the_busiest_hour),
-                pulls_at_the_limit(*pulls, size.dispatch_calls_in_the_busiest_hour)
+                "{} upstream,\n{} if all backends are in one account",
+                pulls_at_the_limit(pulls, upstream),
+                pulls_at_the_limit(pulls, backends)
             ),
         ),
-    ];
-    for (name, value) in rows {
-        printer.data_line(&format!("  {name:36} {value}"));
-    }
-    printer.data_line(
-        "The busiest hour has 3 % of a week's load. docs/operating/sizing.md says what is measured and what is assumed.",
-    );
+    ]
 }
 
 /// At how many pull requests a week these calls take all that GitHub allows in an hour.
@@ -194,7 +210,7 @@ fn pulls_at_the_limit(pulls: u32, calls: f64) -> String {
     if calls > 0.0 {
         format!("{:.0}", f64::from(pulls) * CALLS_AN_HOUR / calls)
     } else {
-        "any number of".to_owned()
+        "any number".to_owned()
     }
 }
 
@@ -220,5 +236,15 @@ mod tests {
         assert!((full.cpu_in_the_busiest_hour - FULL).abs() < 0.01, "{full:?}");
         // GitHub allows less than a relay can do.
         assert!(small.pulls_that_reach_githubs_limit < small.pulls_that_fill_a_core);
+    }
+
+    #[test]
+    fn every_line_fits_a_terminal_of_80_columns() {
+        for (pulls, backends) in [(1, 1), (1_000, 50), (100_000, 1_000)] {
+            let load = SizeArgs { check_runs: Some(backends / 2), ..load(pulls, backends) };
+            let text = text(&load, &RelaySize::of(&load));
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(text.contains("GitHub's limit: pull requests a week"), "{text}");
+        }
     }
 }
