@@ -34,7 +34,7 @@ variable "subnet_ids" {
 }
 
 variable "redis_node_type" {
-  description = "Node type of Redis. The default holds 1 GiB of state; docs/operating/sizing.md says how much a load needs"
+  description = "Node type of Redis. The default holds 0.8 GiB of state before the alarm; docs/operating/sizing.md says how much a load needs"
   type        = string
   default     = "cache.t4g.small"
 }
