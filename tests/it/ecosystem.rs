@@ -31,6 +31,13 @@ fn published_schemas_are_what_the_commands_print_and_name_their_own_address() {
     }
 }
 
+#[test]
+fn editors_check_the_file_that_init_writes() {
+    let written = text("cli/src/commands/init/crcr.yml");
+    let line = format!("# yaml-language-server: $schema={BASE}downstream.json");
+    assert_eq!(written.lines().next(), Some(&*line));
+}
+
 /// A schema that an editor shows must not refuse what the relay takes, or the reverse.
 #[test]
 fn schema_of_the_criteria_has_every_criterion_and_no_other() {
