@@ -434,6 +434,13 @@ fn findings_for_code_scanning_have_only_what_they_need_of_a_strangers_file() {
     let place = &first["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], ".github/allowlist.yml");
     assert_eq!((&place["region"]["startLine"], &results[1]["level"]), (&json!(3), &json!("note")));
+    // Without one, GitHub shows the same finding again after each push.
+    let fingerprints: Vec<&str> = results
+        .iter()
+        .map(|result| result["partialFingerprints"]["primaryLocationLineHash"].as_str().unwrap())
+        .collect();
+    assert!(fingerprints[0] != fingerprints[1], "{fingerprints:?}");
+    assert!(fingerprints.iter().all(|text| text.len() == 18 && text.ends_with(":1")));
     assert!(!sarif.to_string().contains("evil") && !sarif.to_string().contains("fixes"));
 }
 
