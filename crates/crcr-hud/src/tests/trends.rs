@@ -28,6 +28,7 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
     let (_, page) = site.get("/trends?window=24h").await;
     for expected in [
         "Red commits of",
+        "failed in the newest attempt that has ended",
         "Longest queue",
         "As a table",
         ":00 UTC",

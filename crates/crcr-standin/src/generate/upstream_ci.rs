@@ -246,6 +246,7 @@ fn red_since(facts: &[Fact], until: Timestamp) -> Timestamp {
     pushes.get(first).copied().unwrap_or(until)
 }
 
+const RERUN_AFTER_SECONDS: i64 = 1200;
 /// How long after its last push a pull request may still be open.
 const OPEN_FOR_HOURS: i64 = 10 * 24;
 
@@ -269,6 +270,33 @@ struct GeneratedCommit<'a> {
     pull_request: Option<u64>,
     head_commit: Value,
     at: Timestamp,
+}
+
+struct GeneratedRun<'a> {
+    commit: &'a GeneratedCommit<'a>,
+    workflow: &'a str,
+    id: u64,
+}
+
+/// Times are seconds.
+#[derive(Clone, Copy)]
+struct JobAttempt {
+    id: u64,
+    number: u32,
+    created: Timestamp,
+    waited: i64,
+    seconds: i64,
+    fails: bool,
+}
+
+impl JobAttempt {
+    fn started(&self) -> Timestamp {
+        self.created + self.waited.seconds()
+    }
+
+    fn ended(&self) -> Timestamp {
+        self.started() + self.seconds.seconds()
+    }
 }
 
 impl CiGenerator {
@@ -342,43 +370,34 @@ impl CiGenerator {
 
     fn run(&mut self, commit: &GeneratedCommit<'_>, workflow: &str) -> Result<(), WebhookRowError> {
         let run_id = self.id();
-        let payload = json!({
-            "action": "requested",
-            "workflow_run": {
-                "id": run_id, "name": workflow, "run_attempt": 1, "status": "requested",
-                "event": commit.event, "head_sha": commit.sha, "head_branch": commit.branch,
-                "head_commit": commit.head_commit, "updated_at": commit.at.to_string(),
-                "pull_requests": commit.pull_request.map(|number| json!({ "number": number })).as_slice(),
-            },
-        });
-        self.webhook("workflow_run", commit, commit.at, payload)?;
-        let mut reports = vec![];
-        let (mut last_end, mut has_failed) = (commit.at, false);
+        let run = GeneratedRun { commit, workflow, id: run_id };
+        self.run_webhook(&run, 1, commit.at, None)?;
+        let (mut reports, mut reruns) = (vec![], vec![]);
+        let (mut last_end, mut failures) = (commit.at, 0);
         for job in JOBS.iter().filter(|job| job.workflow == workflow) {
-            let waited = self.random.random_range(5..400_i64);
+            let waited = self.random.random_range(5..400_i64) * self.scarcity(job, commit);
             let seconds = i64::from(job.minutes) * self.random.random_range(45..80_i64);
             let failed_by_chance = self.random.random_bool(job.fails);
-            let started = commit.at + (waited * self.scarcity(job, commit)).seconds();
             let is_red = self.is_red(commit, job);
             let fails = failed_by_chance || is_red;
-            let is_done = self.job(commit, run_id, job, 1, started, seconds, fails)?;
-            if let Some(job_id) = is_done.filter(|_| job.last_step == TEST) {
-                let mut report = self.report(commit, run_id, job_id, job, failed_by_chance);
+            let first =
+                JobAttempt { id: self.id(), number: 1, created: commit.at, waited, seconds, fails };
+            let is_done = self.job(&run, job, &first)?;
+            if is_done && job.last_step == TEST {
+                let mut report = self.report(commit, run_id, first.id, job, failed_by_chance);
                 if is_red {
                     fail_test(&mut report, RED_TEST);
                 }
                 reports.push(report);
             }
-            // Somebody looks at it after a while, and has it run again.
-            let mut end = started + seconds.seconds();
-            if failed_by_chance && is_done.is_some() && self.random.random_bool(0.4) {
-                let again = started + (seconds + 1200).seconds();
-                self.job(commit, run_id, job, 2, again, seconds, is_red)?;
-                end = again + seconds.seconds();
+            (last_end, failures) = (last_end.max(first.ended()), failures + u32::from(fails));
+            if failed_by_chance && is_done && self.random.random_bool(0.4) {
+                let again = JobAttempt { id: self.id(), number: 2, fails: is_red, ..first };
+                reruns.push((job, again));
             }
-            (last_end, has_failed) = (last_end.max(end), has_failed || fails);
         }
-        self.end_run(commit, run_id, workflow, last_end, has_failed)?;
+        self.end_run(&run, 1, last_end, failures > 0)?;
+        self.run_again(&run, last_end, reruns, failures)?;
         if !reports.is_empty() && commit.pull_request.is_none() {
             let run = TestedRun {
                 repository: commit.upstream.to_owned(),
@@ -394,6 +413,29 @@ impl CiGenerator {
             self.ci.test_runs.push((run, reports));
         }
         Ok(())
+    }
+
+    /// Somebody looks at the run when it is over, and has some of its failed jobs run again.
+    fn run_again(
+        &mut self,
+        run: &GeneratedRun<'_>,
+        ended: Timestamp,
+        reruns: Vec<(&GeneratedJob, JobAttempt)>,
+        failures: u32,
+    ) -> Result<(), WebhookRowError> {
+        let created = ended + RERUN_AFTER_SECONDS.seconds();
+        if reruns.is_empty() || created > self.until {
+            return Ok(());
+        }
+        self.run_webhook(run, 2, created, None)?;
+        let (mut last_end, mut failures) = (created, failures);
+        for (job, again) in reruns {
+            let again = JobAttempt { created, ..again };
+            self.job(run, job, &again)?;
+            last_end = last_end.max(again.ended());
+            failures -= u32::from(!again.fails);
+        }
+        self.end_run(run, 2, last_end, failures > 0)
     }
 
     fn is_red(&self, commit: &GeneratedCommit<'_>, job: &GeneratedJob) -> bool {
@@ -412,61 +454,69 @@ impl CiGenerator {
 
     fn end_run(
         &mut self,
-        commit: &GeneratedCommit<'_>,
-        run_id: u64,
-        workflow: &str,
+        run: &GeneratedRun<'_>,
+        attempt: u32,
         ended: Timestamp,
         has_failed: bool,
     ) -> Result<(), WebhookRowError> {
         if ended > self.until {
             return Ok(());
         }
+        let conclusion = if has_failed { "failure" } else { "success" };
+        self.run_webhook(run, attempt, ended, Some(conclusion))
+    }
+
+    /// That an attempt of a run was asked for, or has ended.
+    fn run_webhook(
+        &mut self,
+        run: &GeneratedRun<'_>,
+        attempt: u32,
+        at: Timestamp,
+        conclusion: Option<&str>,
+    ) -> Result<(), WebhookRowError> {
+        let commit = run.commit;
+        let status = if conclusion.is_some() { "completed" } else { "requested" };
         let payload = json!({
-            "action": "completed",
+            "action": status,
             "workflow_run": {
-                "id": run_id, "name": workflow, "run_attempt": 1, "status": "completed",
-                "conclusion": if has_failed { "failure" } else { "success" },
-                "event": commit.event, "head_sha": commit.sha, "head_branch": commit.branch,
-                "head_commit": commit.head_commit, "created_at": commit.at.to_string(),
-                "updated_at": ended.to_string(),
+                "id": run.id, "name": run.workflow, "run_attempt": attempt, "status": status,
+                "conclusion": conclusion, "event": commit.event, "head_sha": commit.sha,
+                "head_branch": commit.branch, "head_commit": commit.head_commit,
+                "created_at": commit.at.to_string(), "updated_at": at.to_string(),
                 "pull_requests": commit.pull_request.map(|number| json!({ "number": number })).as_slice(),
             },
         });
-        self.webhook("workflow_run", commit, ended, payload)
+        self.webhook("workflow_run", commit, at, payload)
     }
 
-    /// The newest webhook of a job; its id if the job has ended.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one payload")]
+    /// The newest webhook of an attempt at a job; whether it has ended.
     fn job(
         &mut self,
-        commit: &GeneratedCommit<'_>,
-        run_id: u64,
+        run: &GeneratedRun<'_>,
         job: &GeneratedJob,
-        attempt: u32,
-        started: Timestamp,
-        seconds: i64,
-        fails: bool,
-    ) -> Result<Option<u64>, WebhookRowError> {
-        let ended = started + seconds.seconds();
+        attempt: &JobAttempt,
+    ) -> Result<bool, WebhookRowError> {
+        let JobAttempt { id, number, created, seconds, fails, .. } = *attempt;
+        let (commit, run_id) = (run.commit, run.id);
+        let (started, ended) = (attempt.started(), attempt.ended());
         let (status, at) = match () {
             () if ended <= self.until => ("completed", ended),
             () if started <= self.until => ("in_progress", started),
-            () if commit.at <= self.until => ("queued", commit.at),
-            () => return Ok(None),
+            () if created <= self.until => ("queued", created),
+            () => return Ok(false),
         };
         let is_done = status == "completed";
         let conclusion = is_done.then_some(if fails { "failure" } else { "success" });
-        let id = self.id();
         let payload = json!({
             "action": status,
             "workflow_job": {
-                "id": id, "run_id": run_id, "run_attempt": attempt, "name": job.name,
+                "id": id, "run_id": run_id, "run_attempt": number, "name": job.name,
                 "workflow_name": job.workflow, "status": status, "conclusion": conclusion,
                 "head_sha": commit.sha, "head_branch": commit.branch,
                 "html_url": format!(
                     "https://github.com/{}/actions/runs/{run_id}/job/{id}", commit.upstream
                 ),
-                "created_at": commit.at.to_string(),
+                "created_at": created.to_string(),
                 "started_at": (status != "queued").then(|| started.to_string()),
                 "completed_at": is_done.then(|| ended.to_string()),
                 "runner_name": (status != "queued").then(|| format!("runner-{}", id % 40)),
@@ -483,7 +533,7 @@ impl CiGenerator {
             let ended_job = EndedJob {
                 repository: commit.upstream.to_owned(),
                 run_id,
-                run_attempt: attempt.into(),
+                run_attempt: number.into(),
                 job_id: id,
                 job_name: job.name.to_owned(),
                 workflow: job.workflow.to_owned(),
@@ -495,7 +545,7 @@ impl CiGenerator {
             let failure = is_red.then_some(&RED_FAILURE);
             self.ci.job_logs.push(job_log(ended_job, job.last_step == TEST, failure));
         }
-        Ok(is_done.then_some(id))
+        Ok(is_done)
     }
 
     fn webhook(
@@ -690,6 +740,8 @@ fn log_text(row: &JobLogRow) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use crcr_domain::ci_data::ended_ci::EndedCi;
+    use crcr_domain::ci_data::workflow::WorkflowJob;
     use crcr_store::{SqliteStore, StoreRole};
 
     use super::*;
@@ -703,6 +755,33 @@ mod tests {
     use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 
     const UPSTREAM: &str = "example/torch";
+
+    #[test]
+    fn run_whose_failed_jobs_ran_again_has_ended_as_its_newest_jobs_did() {
+        let until: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
+        let ci = UpstreamCi::new(&facts(1, until, 30, 12, UPSTREAM), until).unwrap();
+        let (mut runs, mut newest) = (BTreeMap::new(), BTreeMap::new());
+        let mut jobs: BTreeMap<(u64, String), bool> = BTreeMap::new();
+        for row in &ci.webhooks {
+            if let Some(EndedCi::Run(run)) = EndedCi::from_row(row) {
+                runs.insert(run.id, run);
+            }
+            let Some(job) = WorkflowJob::from_row(row) else { continue };
+            if let Some(started) = job.started_at {
+                let waited = started.duration_since(job.created_at.unwrap());
+                assert!(waited.as_mins() < 100, "a re-run waits since it was asked for: {job:?}");
+            }
+            newest.insert(job.run_id, job.run_attempt);
+            jobs.insert((job.run_id, job.name), job.state.is_failure());
+        }
+        runs.retain(|id, run| newest[id] == run.attempt);
+        for (id, run) in &runs {
+            let mut of_run = jobs.range((*id, String::new())..(id + 1, String::new()));
+            assert_eq!(run.failed, of_run.any(|(_, failed)| *failed), "{run:?}");
+        }
+        let again = || runs.values().filter(|run| run.attempt == 2);
+        assert!(again().any(|run| run.failed) && again().any(|run| !run.failed));
+    }
 
     #[tokio::test]
     async fn generated_ci_has_commits_jobs_in_every_state_and_each_ranking_of_tests() {
