@@ -5,7 +5,7 @@ export const QUESTIONS = [
     question: "1. Which open pull requests are blocked now, by which backend, whose fault, since when?",
     site: "full",
     clicks: [],
-    answer: [/#\d+ .+ is blocked by torch-aurora, since /, /infrastructure|upstream|backend|flaky|undecided/],
+    answer: [/#\d+ .+ is blocked by torch-aurora, since /, /infrastructure|this change|broken before|backend|flaky|undecided/],
   },
   {
     question: "2. Is the branch red, since which commit, whose?",

@@ -139,6 +139,12 @@ pub struct TriageFault {
 }
 
 impl TriageVerdict {
+    /// Whether upstream was broken without the change that was tested. Blame then names the commit on which it was; when
+    /// it accuses the change, it names none.
+    pub fn was_broken_before(&self) -> bool {
+        self.suspected_upstream.as_ref().is_some_and(|suspect| suspect.commit.is_some())
+    }
+
     /// Validates a verdict as a report contains it, by the rules of the published schema. Unknown keys are
     /// ignored. What is too long is cut and marked; anything else that is wrong is a fault.
     pub fn read(value: &Value) -> Result<Self, TriageFault> {

@@ -75,6 +75,8 @@ pub(crate) struct OpenPull {
     pub(crate) blocked_by: Vec<String>,
     /// Whose fault the most telling failure is.
     pub(crate) fault: Option<TriageCategory>,
+    /// If it is upstream's: whether that was broken without this pull request.
+    pub(crate) was_broken_before: bool,
     /// Why it is that; without a fault, what blocks it.
     pub(crate) why: Option<String>,
     /// Since when it is blocked; when nothing blocks it, `None`.
@@ -298,6 +300,7 @@ impl PullFacts {
             standing,
             blocked_by,
             fault: verdict.map(|verdict| verdict.category),
+            was_broken_before: verdict.is_some_and(TriageVerdict::was_broken_before),
             why,
             since,
         })

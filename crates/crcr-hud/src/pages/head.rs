@@ -7,8 +7,8 @@ use crcr_domain::results::JobOutcome;
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
-use super::category_text;
 use super::failure::short_explanation;
+use super::{category_text, fault_text};
 use crate::address;
 use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, OwnRuns, PullBackend, PullJob};
@@ -142,7 +142,7 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             p {
                 @if let Some(state) = backend.state { span.outcome.(class) { span.glyph aria-hidden="true" { (state.glyph()) } " " span.hidden { (state.word()) ": " } } }
                 @match backend.verdict.as_ref().filter(|_| !backend.quotes_check_run) {
-                    Some(found) => { strong { bdi { (found.summary) } } " " span.tag { (category_text(found.category)) " · " (found.confidence.as_str()) " confidence" } },
+                    Some(found) => { strong { bdi { (found.summary) } } " " span.tag { (fault_text(found.category, found.was_broken_before())) " · " (found.confidence.as_str()) " confidence" } },
                     None => bdi { (backend.sentence) },
                 }
             }
@@ -192,9 +192,7 @@ fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
     let run = cause.and_then(|job| job.details.url.as_deref());
     let is_cancelled = cause.is_some_and(|job| job.outcome == Some(JobOutcome::Cancelled));
     let has_failed_tests = cause.is_some_and(|job| !job.failed_tests.is_empty());
-    // A verdict on upstream names the commit that is broken without this change, or else accuses the change.
-    let suspect = backend.verdict.as_ref().and_then(|verdict| verdict.suspected_upstream.as_ref());
-    let was_broken_before = suspect.is_some_and(|suspect| suspect.commit.is_some());
+    let was_broken_before = backend.verdict.as_ref().is_some_and(TriageVerdict::was_broken_before);
     let rerun = html! {
         @if backend.level >= Level::L3 { a href=(next.checks_url()) rel="noreferrer nofollow" { "Re-run it" } " with its check's button" }
         @else { "Have its run started again downstream" }

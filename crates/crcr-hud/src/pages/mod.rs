@@ -29,9 +29,10 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::layout::{time, zone};
+use crate::model::open_pulls::OpenPull;
 use crate::query::{EventFilter, TimeSpan};
 
-pub(crate) fn category_text(category: TriageCategory) -> &'static str {
+fn category_text(category: TriageCategory) -> &'static str {
     match category {
         TriageCategory::Upstream => "upstream",
         TriageCategory::Backend => "backend",
@@ -39,6 +40,20 @@ pub(crate) fn category_text(category: TriageCategory) -> &'static str {
         TriageCategory::Flake => "flaky",
         TriageCategory::Unknown => "undecided",
     }
+}
+
+/// Whose fault it is, by a verdict of the relay. Upstream's is that of the change that was tested, or of an earlier one.
+fn fault_text(category: TriageCategory, was_broken_before: bool) -> &'static str {
+    match category {
+        TriageCategory::Upstream if was_broken_before => "broken before",
+        TriageCategory::Upstream => "this change",
+        other => category_text(other),
+    }
+}
+
+/// Whose fault it is that something is wrong with a pull request.
+fn pull_fault(pull: &OpenPull) -> &'static str {
+    pull.fault.map_or("undecided", |fault| fault_text(fault, pull.was_broken_before))
 }
 
 /// Links to windows and kinds of event, a form for another time span, and the permalink, if there is one. Crawlers aren't to follow

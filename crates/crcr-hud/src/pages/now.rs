@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::category_text;
+use super::pull_fault;
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, counted, duration, short_repo, time, zone};
@@ -302,7 +302,7 @@ fn blocked_sentence(pull: &OpenPull) -> Markup {
         @if let Some(since) = pull.since { ", since " (ago(since)) }
         "."
         @if let Some(why) = &pull.why {
-            div.detail { span.tag { (pull.fault.map_or("undecided", category_text)) } " " bdi { (why) } }
+            div.detail { span.tag { (pull_fault(pull)) } " " bdi { (why) } }
         }
     }
 }

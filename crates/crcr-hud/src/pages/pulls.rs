@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::category_text;
+use super::pull_fault;
 use crate::address::SortOrder;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, counted, short_repo, short_sha};
@@ -302,7 +302,7 @@ fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
             }
             td.message data-label="Blocked by" { (blocked_by(pull)) }
             td.message data-label="Fault" { @match &pull.why {
-                Some(why) => { span.tag { (pull.fault.map_or("undecided", category_text)) } " " span.detail { bdi { (why) } } },
+                Some(why) => { span.tag { (pull_fault(pull)) } " " span.detail { bdi { (why) } } },
                 None => span.muted { "–" },
             } }
             td data-label="Since" { @match pull.since { Some(since) => (ago(since)), None => span.muted { "–" } } }

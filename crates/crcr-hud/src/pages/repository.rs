@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::reports_of_backend;
 use super::reported::{self, ReportedKind};
-use super::{category_text, controls, freshness};
+use super::{controls, fault_text, freshness};
 use crate::address::{SortOrder, Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
@@ -129,6 +129,8 @@ pub(crate) struct MatrixCell {
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct CellBlame {
     pub(crate) category: TriageCategory,
+    /// If it is upstream's: whether that was broken without this change.
+    pub(crate) was_broken_before: bool,
     pub(crate) summary: String,
 }
 
@@ -327,6 +329,7 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
                 missing_proof: record.missing_proof,
                 blame: blamed.verdict(record).map(|verdict| CellBlame {
                     category: verdict.category,
+                    was_broken_before: verdict.was_broken_before(),
                     summary: verdict.summary.clone(),
                 }),
             });
@@ -720,7 +723,7 @@ fn row_blame(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
         }
     }
     html! { @for (blame, jobs) in found {
-        div { span.tag { (category_text(blame.category)) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
+        div { span.tag { (fault_text(blame.category, blame.was_broken_before)) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
     } }
 }
 

@@ -188,6 +188,18 @@ async fn author_of_a_change_that_broke_two_backends_is_not_told_that_it_was_not_
         let next = page.split("Next: ").nth(1).unwrap().split("</p>").next().unwrap();
         (page.clone(), next.to_owned())
     };
+    let tags = async |facts: Vec<Fact>| -> Vec<String> {
+        let site = site(facts).await;
+        let mut tags = vec![];
+        for path in ["/", "/prs", "/pr/7", "/crcr/aurora-example/torch-aurora"] {
+            let (_, page) = site.get(path).await;
+            let known = ["this change", "broken before", "upstream"];
+            let is_tag = |text: &&str| page.contains(&format!("<span class=\"tag\">{text}"));
+            tags.push(known.into_iter().filter(is_tag).collect());
+        }
+        tags
+    };
+    assert_eq!(tags(branched_for_two()).await, ["this change"; 4]);
     let (page, told) = next(branched_for_two()).await;
     assert!(page.contains("This pull request: 2 of 2 backends have failures"), "{page}");
     for expected in ["this change is the likely cause: ", "fix it, or revert it", "Re-run it"] {
@@ -200,6 +212,7 @@ async fn author_of_a_change_that_broke_two_backends_is_not_told_that_it_was_not_
             row.state = JobState::Completed(Conclusion::Failure);
         }
     }
+    assert_eq!(tags(broken_before.clone()).await, ["broken before"; 4]);
     let (page, told) = next(broken_before).await;
     assert!(page.contains("Not this pull request: upstream is broken on the merge base"), "{page}");
     assert!(told.contains("it isn't this change. "), "{told}");
