@@ -27,7 +27,7 @@ pub struct EndedJobTimes {
     /// From the job's creation to its start.
     pub queue_seconds: Option<f64>,
     pub run_seconds: Option<f64>,
-    /// The labels that it asked for, such as `linux.2xlarge`.
+    /// The labels that it asked for, such as `linux.2xlarge`, or the group.
     pub runner: String,
     /// Its workflow, and its name without what is in parentheses at the end.
     pub name: String,
@@ -68,7 +68,8 @@ impl EndedCi {
 }
 
 fn ended_job(row: &WebhookRow) -> Option<EndedJobTimes> {
-    let job = WorkflowJob::from_row(row)?;
+    let mut job = WorkflowJob::from_row(row)?;
+    job.labels.truncate(MAX_LABELS);
     let failed = counted(job.state)?;
     let between = |from: Option<Timestamp>, to: Option<Timestamp>| {
         let seconds = to?.duration_since(from?).as_secs_f64();
@@ -86,7 +87,7 @@ fn ended_job(row: &WebhookRow) -> Option<EndedJobTimes> {
         failed,
         queue_seconds: between(job.created_at, job.started_at),
         run_seconds: between(job.started_at, job.completed_at),
-        runner: cut(&job.labels.iter().take(MAX_LABELS).cloned().collect::<Vec<_>>().join(", ")),
+        runner: cut(&job.asked_for()),
         name: cut(&name),
     })
 }
@@ -138,6 +139,7 @@ mod tests {
             json!({"action": "completed", "workflow_job": {
                 "id": 5, "name": "linux / test (default, 1, 3)", "workflow_name": "Trunk",
                 "status": "completed", "conclusion": conclusion, "labels": ["self-hosted", "gpu"],
+                "runner_group_name": "Default",
                 "created_at": "2026-09-01T10:00:00Z", "started_at": "2026-09-01T10:05:00Z",
                 "completed_at": "2026-09-01T10:45:00Z",
             }})
@@ -149,6 +151,14 @@ mod tests {
         assert_eq!((found.queue_seconds, found.run_seconds), (Some(300.0), Some(2400.0)));
         assert_eq!((&*found.runner, &*found.name), ("self-hosted, gpu", "Trunk / linux / test"));
         assert!(found.failed);
+        // As GitHub tells of `runs-on: { group: large }`.
+        let mut grouped = job("success");
+        grouped["workflow_job"]["labels"] = json!([]);
+        grouped["workflow_job"]["runner_group_name"] = json!("large");
+        let Some(EndedCi::Job(found)) = EndedCi::from_row(&row("workflow_job", &grouped)) else {
+            panic!("it is a job")
+        };
+        assert_eq!(found.runner, "group: large");
         for odd in ["cancelled", "skipped"] {
             assert_eq!(EndedCi::from_row(&row("workflow_job", &job(odd))), None, "{odd}");
         }

@@ -26,6 +26,8 @@ pub struct WorkflowJob {
     pub runner: Option<String>,
     /// The labels that a runner had to have.
     pub labels: Vec<String>,
+    /// The group of its runner.
+    pub runner_group: Option<String>,
     /// The step that failed.
     pub failed_step: Option<String>,
 }
@@ -148,6 +150,7 @@ impl WorkflowJob {
                 .take(MAX_LABELS)
                 .map(|label| cut(label))
                 .collect(),
+            runner_group: text(job.runner_group_name),
             failed_step: failed.and_then(text),
         })
     }
@@ -181,8 +184,18 @@ impl WorkflowJob {
             completed_at: time("updated_at").filter(|_| is_ended),
             runner: None,
             labels: vec![],
+            runner_group: None,
             failed_step: None,
         })
+    }
+
+    /// What it asked for as its runner. A job that names only a group has no labels, and GitHub tells the group once it has
+    /// a runner.
+    pub fn asked_for(&self) -> String {
+        match &self.runner_group {
+            Some(group) if self.labels.is_empty() => format!("group: {group}"),
+            _ => self.labels.join(", "),
+        }
     }
 
     /// Orders the attempts of one job on one commit; a re-run has a new id.
@@ -214,6 +227,7 @@ struct JobFields<'a> {
     started_at: Option<&'a RawValue>,
     completed_at: Option<&'a RawValue>,
     runner_name: Option<&'a RawValue>,
+    runner_group_name: Option<&'a RawValue>,
     labels: Option<&'a RawValue>,
     steps: Option<&'a RawValue>,
 }

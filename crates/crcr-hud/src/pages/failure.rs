@@ -387,7 +387,8 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
                 @if let (Some(created), Some(started)) = (job.created_at, job.started_at) { " · waited " (duration(started.duration_since(created).as_secs_f64().max(0.0))) }
                 @if let (Some(started), Some(ended)) = (job.started_at, job.completed_at) { " · took " (duration(ended.duration_since(started).as_secs_f64().max(0.0))) }
                 @if let Some(runner) = &job.runner { " · on " bdi { (runner) } }
-                @if !job.labels.is_empty() { " (" bdi { (job.labels.join(", ")) } ")" }
+                @let asked_for = job.asked_for();
+                @if !asked_for.is_empty() { " (" bdi { (asked_for) } ")" }
             }
             @if let Some(ended) = model.ended_at() { " · ended " (ago(ended)) }
         }

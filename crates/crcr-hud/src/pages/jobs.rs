@@ -220,7 +220,7 @@ fn row(listed: &ListedJob, model: &JobsModel) -> Markup {
             " " span.detail { bdi { (job.branch) } }
         } }
         @if model.runner.is_none() {
-            td.category data-label="Runner" { @if let Some(job) = job { bdi { (job.labels.join(", ")) } } }
+            td.category data-label="Runner" { @if let Some(job) = job { bdi { (job.asked_for()) } } }
         }
     } }
 }

@@ -485,7 +485,7 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
             (table(model, CiGrouping::Runner))
             (table(model, CiGrouping::Job))
             p.detail { "A commit is red if one of its own runs failed in the newest attempt that has ended. The grid also shows re-runs that haven't ended, and failures of backends." }
-            p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for." }
+            p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for, or by its group if it names only that." }
         },
     )
 }

@@ -20,7 +20,7 @@ pub const OTHER_NAMES: &str = "(others)";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CiGrouping {
-    /// By the labels of the runner.
+    /// By the labels of the runner, or by its group.
     Runner,
     /// By workflow and job.
     Job,
