@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::files::FilesOf;
 use crate::model::days::cache::DayCaches;
-use crate::query::{SpanQuery, TimeSpan};
+use crate::query::{SpanQuery, TimeSpan, given};
 
 /// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
 pub(crate) const MAX_CONCURRENT_PAGES: usize = 8;
@@ -101,11 +101,7 @@ impl Hud {
 
     /// The repository of `?upstream=OWNER/REPO`, or the configured one.
     pub(crate) fn upstream_of(&self, query: Option<&str>) -> Result<RepoName, PageError> {
-        match query {
-            Some(text) => RepoName::new(text)
-                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
-            None => Ok(self.upstream.clone()),
-        }
+        Ok(repo_parameter("upstream", query)?.unwrap_or_else(|| self.upstream.clone()))
     }
 
     pub(crate) fn span(&self, query: &SpanQuery) -> Result<TimeSpan, PageError> {
@@ -127,6 +123,15 @@ impl From<ResultsError> for PageError {
     fn from(error: ResultsError) -> Self {
         Self::Store(error.to_string())
     }
+}
+
+/// The repository that a parameter names, if it does.
+pub(crate) fn repo_parameter(
+    parameter: &str,
+    value: Option<&str>,
+) -> Result<Option<RepoName>, PageError> {
+    let name = given(value).map(|name| RepoName::new(&name)).transpose();
+    name.map_err(|_| PageError::Query(format!("`{parameter}` has to be `owner/repo`")))
 }
 
 /// The repository of an address.

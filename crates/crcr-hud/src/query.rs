@@ -13,6 +13,8 @@ use crate::address::address;
 pub(super) const MAX_SEARCH_CHARS: usize = 200;
 /// The most pages of the matrix of jobs: a year of a busy backend has about as many.
 const MAX_PAGES: usize = 1000;
+/// The longest name that is stored: that of a workflow, ` / `, and that of a job.
+const MAX_NAME_CHARS: usize = 255 + 3 + 255;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
@@ -146,8 +148,17 @@ impl BranchQuery {
 
 /// A parameter without the blanks around it; `None` if it is empty. A long one is cut.
 pub(super) fn given(value: Option<&str>) -> Option<String> {
+    given_chars(value, MAX_SEARCH_CHARS)
+}
+
+/// The same of a name, which is looked for whole.
+pub(super) fn given_name(value: Option<&str>) -> Option<String> {
+    given_chars(value, MAX_NAME_CHARS)
+}
+
+fn given_chars(value: Option<&str>, most: usize) -> Option<String> {
     let value = value.map(str::trim).filter(|value| !value.is_empty())?;
-    Some(value.chars().take(MAX_SEARCH_CHARS).collect())
+    Some(value.chars().take(most).collect())
 }
 
 /// Which events a page shows.

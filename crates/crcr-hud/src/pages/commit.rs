@@ -20,7 +20,6 @@ use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, OwnRuns, PullBackend, own_runs};
 use crate::model::known_repositories;
-use crate::query::given;
 use crate::view::View;
 
 /// GitHub shortens to seven digits at least.
@@ -197,7 +196,7 @@ pub(crate) async fn build(
         );
         return Err(PageError::Query(text));
     }
-    let upstream = hud.upstream_of(given(query.upstream.as_deref()).as_deref())?;
+    let upstream = hud.upstream_of(query.upstream.as_deref())?;
     let is_named = |commit: &FoundCommit| commit.repository.eq_ignore_ascii_case(upstream.as_str());
     let mut found = find(hud, &upstream, &asked).await?;
     if found.iter().any(|commit| commit.sha == asked) {

@@ -10,10 +10,10 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{self, Sorted, address, sort_header};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, short_sha, time, zone};
 use crate::model::known_repositories;
-use crate::query::{end_of_minute, given, parse_time};
+use crate::query::{end_of_minute, given, given_name, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 50;
@@ -118,7 +118,8 @@ pub(crate) async fn build(
         Some(_) => return Err(PageError::Query("`list` has to be `jobs`".to_owned())),
     };
     let before = before(&query)?;
-    let (repository, category) = (given(&query.repo), given(&query.category));
+    let repository = repo_parameter("repo", query.repo.as_deref())?.map(|name| name.to_string());
+    let category = given(&query.category);
     let since = end_of_minute(hud.now()) - SignedDuration::from_hours(24 * days);
     let repositories = known_repositories::names(hud, "workflow_job").await?;
     let mut model = FailuresModel {
@@ -200,7 +201,7 @@ async fn one_by_one(
         Some(like) => Some(log_of(hud, like).await?),
     };
     let cause = like.as_ref().map(JobLogRow::cause);
-    let name = given(query.job.as_deref());
+    let name = given_name(query.job.as_deref());
     let asked = FailedJobsQuery {
         repository: model.repository.as_deref(),
         cause: cause.as_ref().map(|cause| (&*cause.rule, &*cause.capture)),

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crcr_domain::RepoName;
 use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_results::ci_times::EndedJobsQuery;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::trends::{WINDOWS, span_of, window_name, window_of};
 use crate::address::{self, address};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, duration, short_sha, state_parts, time, zone};
 use crate::query::{end_of_minute, given, parse_time};
 use crate::view::View;
@@ -60,10 +59,8 @@ pub(crate) struct ListedJob {
 
 pub(crate) async fn build(hud: &Hud, (): (), query: JobsQuery) -> Result<JobsModel, PageError> {
     let wrong = |text: &str| PageError::Query(text.to_owned());
-    let repository = match given(query.repo.as_deref()) {
-        None => hud.upstream.clone(),
-        Some(name) => RepoName::new(&name).map_err(|_| wrong("`repo` has to be `owner/repo`"))?,
-    };
+    let named = repo_parameter("repo", query.repo.as_deref())?;
+    let repository = named.unwrap_or_else(|| hud.upstream.clone());
     let window = window_of(given(query.window.as_deref()).as_deref())?;
     let only_failed = match given(query.state.as_deref()).as_deref() {
         None => false,

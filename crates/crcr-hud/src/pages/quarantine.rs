@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{self, Sorted, address, sort_header};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::files::QuarantineView;
 use crate::layout::{time, zone};
 use crate::query::given;
@@ -94,7 +94,8 @@ pub(crate) async fn build(
     if repositories.is_empty() {
         repositories.push(hud.upstream.to_string());
     }
-    let repository = given(query.repo.as_deref()).unwrap_or_else(|| {
+    let named = repo_parameter("repo", query.repo.as_deref())?.map(|named| named.to_string());
+    let repository = named.unwrap_or_else(|| {
         let upstream =
             repositories.iter().find(|name| name.eq_ignore_ascii_case(hud.upstream.as_str()));
         upstream.unwrap_or(&repositories[0]).clone()

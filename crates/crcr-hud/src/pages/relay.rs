@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_link, duration, time, zone};
 use crate::model::days::{day_tallies, facts, reports_by_day};
 use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
@@ -107,17 +107,13 @@ pub(crate) async fn build(hud: &Hud, (): (), query: RelayQuery) -> Result<RelayM
             return Err(PageError::Query("`list` has to be `dispatches` or `reports`".to_owned()));
         }
     };
-    let backend = given(query.backend.as_deref());
-    let backend = backend.map(|name| {
-        RepoName::new(&name)
-            .map_err(|_| PageError::Query("`backend` has to be `owner/repo`".to_owned()))
-    });
+    let backend = repo_parameter("backend", query.backend.as_deref())?;
     let before = given(query.before.as_deref()).as_deref().map(parse_time);
     let mut model = RelayModel {
         upstream: hud.upstream.to_string(),
         list,
         kind: given(query.kind.as_deref()),
-        backend: backend.transpose()?.map(|name| name.to_string()),
+        backend: backend.map(|name| name.to_string()),
         span,
         before: before.transpose().map_err(PageError::Query)?,
         counts: BTreeMap::new(),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::RepoName;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{
@@ -17,7 +16,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_link, external_link, outcome, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
 use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
@@ -182,8 +181,7 @@ pub(crate) async fn build(
             PageError::Query(text)
         })
     });
-    let backend = given(query.backend.as_deref())
-        .map(|name| RepoName::new(&name).map_err(|_| wrong("`backend` has to be `owner/repo`")));
+    let backend = repo_parameter("backend", query.backend.as_deref())?;
     let before = given(query.before.as_deref()).as_deref().map(parse_time);
     let skip = given(query.skip.as_deref()).map_or(Ok(0), |skip| {
         let known = skip.parse().ok().filter(|skip| *skip <= MAX_SKIP);
@@ -195,7 +193,7 @@ pub(crate) async fn build(
         span: hud.span(&query.span)?,
         kind: asked.map(ReportedKind::as_str),
         asked,
-        backend: backend.transpose()?.map(|name| name.to_string()),
+        backend: backend.map(|name| name.to_string()),
         test: query.test.filter(|name| !name.is_empty()),
         file: query.file.filter(|file| !file.is_empty()),
         jobs: vec![],

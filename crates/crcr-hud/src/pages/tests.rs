@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::test::MAX_DAYS as MAX_TEST_DAYS;
 use crate::address::{Sorted, address, sort_header};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::files::RepositoryFiles;
 use crate::layout::{duration, percent};
 use crate::query::MAX_SEARCH_CHARS;
@@ -151,7 +151,8 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let repositories = hud.results.tested_repositories().await?;
     let is_upstream = |name: &&String| name.eq_ignore_ascii_case(hud.upstream.as_str());
     let first = repositories.iter().find(is_upstream).or(repositories.first()).cloned();
-    let repository = given(&query.repo).or(first).unwrap_or_default();
+    let named = repo_parameter("repo", query.repo.as_deref())?.map(|named| named.to_string());
+    let repository = named.or(first).unwrap_or_default();
     let today = day_of(hud.now());
     let span = (today - days + 1, today);
     let q = given(&query.q).map(|q| q.chars().take(MAX_SEARCH_CHARS).collect::<String>());

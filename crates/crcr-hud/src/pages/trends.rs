@@ -15,14 +15,14 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{self, SortOrder, Sorted, address, branch_path, order_header};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{count_link, duration, percent, rate, time, zone};
 use crate::model::days::{day_tallies, facts};
 use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
 use crate::model::{RateView, totals_by_hour};
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
-use crate::query::{EventFilter, SpanQuery, end_of_minute};
+use crate::query::{EventFilter, SpanQuery, end_of_minute, given_name};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -31,7 +31,6 @@ const PER_PAGE: usize = 30;
 const MAX_COMMITS: usize = 20_000;
 /// Backends whose share of passed jobs is drawn.
 const MAX_BACKENDS: usize = 4;
-const MAX_NAME: usize = 200;
 
 /// `?repo=OWNER/REPO&branch=NAME&window=24h|7d|30d|90d&runner=LABELS&job=NAME&sort=queue|run|ended|failed|name&all=1`; a
 /// `-` before the column sorts the other way.
@@ -191,10 +190,7 @@ fn line(name: impl Into<String>, values: Vec<Option<f64>>) -> PlotLine {
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<TrendsModel, PageError> {
-    let given = |text: &Option<String>| -> Option<String> {
-        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
-        Some(text.chars().take(MAX_NAME).collect())
-    };
+    let given = |text: &Option<String>| given_name(text.as_deref());
     let window = window_of(given(&query.window).as_deref())?;
     let columns = TimesSort::ALL.map(|(_, name, _)| name);
     let order = SortOrder::new(given(&query.sort).as_deref(), "queue", &columns)
@@ -202,7 +198,8 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
     let sort = TimesSort::ALL.into_iter().find(|(_, name, _)| *name == order.column);
     let sort = sort.map_or(TimesSort::Queue, |(sort, ..)| sort);
     let repositories = known_repositories::names(hud, "workflow_job").await?;
-    let repository = given(&query.repo).unwrap_or_else(|| hud.upstream.to_string());
+    let named = repo_parameter("repo", query.repo.as_deref())?;
+    let repository = named.unwrap_or_else(|| hud.upstream.clone()).to_string();
     let branches = hud.results.branches("push", &repository, 20).await?;
     let branch = match given(&query.branch) {
         Some(branch) => branch,

@@ -54,6 +54,20 @@ async fn nothing_and_nonsense_have_words_of_their_own() {
 }
 
 #[tokio::test]
+async fn parameter_that_should_name_a_repository_is_400_on_every_page_if_it_names_none() {
+    let site = site(vec![]).await;
+    let pages = ["/trends?repo", "/jobs?repo", "/quarantine?repo", "/tests?repo", "/failures?repo"];
+    let pages = pages.into_iter().chain(["/reported?backend", "/relay?backend", "/pr/1?upstream"]);
+    for page in pages {
+        for wrong in ["x", "../.."] {
+            let (status, text) = site.get(&format!("{page}={wrong}")).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{page}={wrong}");
+            assert!(text.contains("has to be `owner/repo`"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn hostile_words_are_shown_as_text() {
     let evil = "\"><script>alert(1)</script>\u{202e}".to_owned() + &"x".repeat(200);
     let mut facts = facts(7, now(), 2, 10, UPSTREAM);

@@ -228,6 +228,28 @@ async fn each_of_sixty_jobs_that_failed_in_one_second_is_on_a_page() {
     }
 }
 
+#[tokio::test]
+async fn failures_of_a_job_are_found_by_the_longest_name_that_is_stored() {
+    let site = site(vec![]).await;
+    let (workflow, job_name) = ("w".repeat(255), "j".repeat(255));
+    let path = format!("/api/v1/failures?list=jobs&job={workflow}+%2F+{job_name}");
+    let job = EndedJob {
+        repository: UPSTREAM.to_owned(),
+        run_id: 1,
+        run_attempt: 1,
+        job_id: 5,
+        job_name,
+        workflow,
+        branch: "main".to_owned(),
+        head_sha: "abc".to_owned(),
+        completed_at: now() - jiff::SignedDuration::from_hours(1),
+    };
+    let outcome = JobLogOutcome::NoLog(NoLogReason::Gone);
+    let row = JobLogRow { job, looked_at: now(), log_key: None, outcome };
+    site.hud.results.put_job_logs(vec![row]).await.unwrap();
+    assert_eq!(site.json(&path).await["jobs"]["jobs"][0]["job_id"], 5);
+}
+
 /// 1 GB of log: the page and its memory are those of a small one.
 #[tokio::test]
 async fn page_of_a_huge_log_reads_a_part_of_it() {
