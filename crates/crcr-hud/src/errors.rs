@@ -28,6 +28,8 @@ const LEAST_LIKENESS: f64 = 0.85;
 /// A longer message isn't shown.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
+const NO_PAGE: &str = "there is no page at this address";
+
 /// The status, the text, and the seconds after which to come back.
 fn parts(problem: &PageError) -> (StatusCode, &str, Option<u16>) {
     match problem {
@@ -155,7 +157,8 @@ pub async fn errors_as_pages(
     };
     let is_unknown = status == StatusCode::NOT_FOUND;
     let links = if is_unknown { near(&hud, asked_again.uri.path()) } else { vec![] };
-    let page = page(&View::of(&hud, &asked_again), status.as_u16(), &detail, &links);
+    let text = if is_unknown && detail == "Not found" { NO_PAGE } else { detail.as_str() };
+    let page = page(&View::of(&hud, &asked_again), status.as_u16(), text, &links);
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
         head.headers.remove(name);
     }
@@ -233,7 +236,8 @@ pub fn page(view: &View<'_>, status: u16, text: &str, links: &[(String, String)]
             h1 { (title) }
             p { bdi { (text) } }
             @if !links.is_empty() {
-                @if status == 404 { p { "Is it one of these?" } }
+                // What GitHub shows is no guess.
+                @if status == 404 && links[0].0.starts_with('/') { p { "Is it one of these?" } }
                 ul.plain { @for (address, name) in links { li { a href=(address) { bdi { (name) } } } } }
             }
             @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }

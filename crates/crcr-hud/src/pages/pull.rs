@@ -98,7 +98,9 @@ pub(crate) async fn build(
         None => head_of_run(hud, &upstream, number).await?,
     };
     let Some(newest_head) = newest_head else {
-        let text = format!("no results of pull request {number} of {upstream} are known");
+        let text = format!(
+            "nothing is stored about pull request {number} of {upstream}: it is older than what is kept, or no backend was told of it"
+        );
         return Err(PageError::NotFound(text));
     };
     let head_sha = match given(query.head.as_deref()) {

@@ -177,7 +177,7 @@ async fn commit_is_found_by_seven_digits_with_its_pull_request_its_backends_and_
     );
     let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
     assert!(grid.contains(&format!("id=\"c-{}\"", &sha[..10])), "the place exists");
-    for (path, said) in [("/commit/0123456789", "no commit"), ("/pr/77", "no results")] {
+    for (path, said) in [("/commit/0123456789", "no commit"), ("/pr/77", "nothing is stored")] {
         let (status, page) = site.get(path).await;
         assert!(status == StatusCode::NOT_FOUND && page.contains(said), "{page}");
         let on_github = format!("https://github.com/{UPSTREAM}{}", path.replace("/pr/", "/pull/"));

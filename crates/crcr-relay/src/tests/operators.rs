@@ -84,6 +84,8 @@ async fn what_operators_see_and_what_is_an_error_is_stored_by_no_cache() {
         assert_eq!(head.headers().get(&name), page.headers().get(&name), "{name}");
     }
     assert_eq!(text(head).await, (StatusCode::NOT_FOUND, String::new()));
+    let (_, page) = text(page).await;
+    assert!(page.contains("there is no page at this address"), "{page}");
 }
 
 #[tokio::test]
