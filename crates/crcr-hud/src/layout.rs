@@ -165,6 +165,16 @@ fn whole_percents(low: f64, high: f64) -> String {
     format!("{low:.0}–{high:.0} %")
 }
 
+/// The files that a push changed.
+pub(crate) fn changed_file_list(files: &[String], is_open: bool) -> Markup {
+    html! {
+        details open[is_open] {
+            summary { (counted(files.len(), "file", "files")) " changed" }
+            ul.plain { @for file in files { li { code { bdi { (file) } } } } }
+        }
+    }
+}
+
 /// A number with its noun: `1 job`, `2 jobs`.
 pub(crate) fn counted<N: Display + PartialEq + From<u8>>(
     count: N,

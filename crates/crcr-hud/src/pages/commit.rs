@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::ci_data::workflow::BranchCommit;
+use crcr_domain::ci_data::workflow::{BranchCommit, changed_files};
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, DispatchFact};
 use crcr_results::Window;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::head::{self, NextStep, in_tree, out_of_tree};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, short_sha};
+use crate::layout::{ago, changed_file_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, OwnRuns, PullBackend, own_runs};
 use crate::model::known_repositories;
 use crate::view::View;
@@ -34,6 +34,8 @@ const MAX_COMMITS: usize = 20;
 const MAX_DISPATCHES: usize = 1000;
 /// Attempts without a pull request on the commits of one prefix that are read.
 const MAX_ATTEMPTS: usize = 1000;
+/// A longer list of changed files is folded.
+const MAX_FILES_OPEN: usize = 20;
 /// The lengths of a whole SHA.
 const WHOLE: [usize; 2] = [40, 64];
 /// What is dispatched in so short a time is read at once.
@@ -83,6 +85,8 @@ pub(crate) struct CommitDetails {
     pub(crate) backends: Vec<PullBackend>,
     /// Nightly runs and others that no dispatch started, from L4 down to L2.
     pub(crate) own_runs: Vec<OwnRuns>,
+    /// The files that its push changed.
+    pub(crate) changed_files: Vec<String>,
     #[serde(flatten)]
     pub(crate) jobs: InTreeJobs,
 }
@@ -276,7 +280,18 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
         None => None,
     };
     let own_runs = own_runs(hud, &own);
-    Ok(CommitDetails { found, pull_request, backends, own_runs, jobs })
+    let changed_files = files_of(hud, &upstream, &found.sha).await?;
+    Ok(CommitDetails { found, pull_request, backends, own_runs, changed_files, jobs })
+}
+
+/// The files that pushes with this head changed.
+async fn files_of(hud: &Hud, upstream: &RepoName, sha: &str) -> Result<Vec<String>, PageError> {
+    let shas = [sha.to_owned()];
+    let selection = ThingSelection::Commits(&shas);
+    let query = ThingQuery { event: "push", repository: upstream.as_str(), selection };
+    let pushes = hud.results.current_things(&query).await?;
+    let files: BTreeSet<String> = pushes.iter().flat_map(changed_files).collect();
+    Ok(files.into_iter().collect())
 }
 
 /// When dispatches were accepted, which are sorted by that.
@@ -335,6 +350,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
                     a href=(view.commit_url(&found.repository, &found.sha)) rel="noreferrer" { "Look for it on GitHub" } "."
                 }
             }
+            @if !commit.changed_files.is_empty() { (changed_file_list(&commit.changed_files, commit.changed_files.len() <= MAX_FILES_OPEN)) }
             @if commit.backends.is_empty() {
                 section aria-labelledby="out-of-tree" {
                     h2 #out-of-tree { "Out-of-tree backends" }

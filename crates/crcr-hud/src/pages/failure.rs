@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{ago, counted, duration, short_sha, state_parts};
+use crate::layout::{ago, changed_file_list, counted, duration, short_sha, state_parts};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -575,7 +575,7 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
                 li { a href=(address::pull(&model.repository, number)) { "The other jobs of its pull request" } }
             }
             @if !model.changed_files.is_empty() {
-                li { details { summary { (counted(model.changed_files.len(), "file", "files")) " changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
+                li { (changed_file_list(&model.changed_files, false)) }
             }
         }
     }

@@ -291,7 +291,7 @@ async fn jobs_machines_tests_files_oncalls_and_quarantine_are_found_where_they_a
         ("test/test_backend.py", "/reported?backend=", "in which "),
         ("TestRandom.test_seed_per", "/quarantine?repo=acme%2Fupstream", "test_seed_per_device"),
         ("@grace-example", "/quarantine?repo=acme%2Fupstream", "grace-example"),
-        ("src/odd.cpp", &*commit, "Odd one"),
+        ("src/odd.cpp", &*commit, "src/Odd.cpp</bdi>"),
     ] {
         let query: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         let found = site.json(&format!("/api/v1/search?q={query}")).await;
