@@ -118,16 +118,13 @@ impl SortOrder {
         Self { column, is_reversed: self.column == column && !self.is_reversed }
     }
 
-    pub(crate) fn aria(&self, column: &str) -> Option<&'static str> {
-        let direction = if self.is_reversed { "descending" } else { "ascending" };
-        (self.column == column).then_some(direction)
-    }
-
-    pub(crate) fn arrow(&self, column: &str) -> &'static str {
-        match (self.column == column, self.is_reversed) {
-            (false, _) => "",
-            (true, false) => " ▲",
-            (true, true) => " ▼",
+    /// How a column is sorted. `first`: how it is until it is chosen again.
+    pub(crate) fn sorted(&self, column: &str, first: Sorted) -> Sorted {
+        match (self.column == column, self.is_reversed, first) {
+            (false, ..) => Sorted::No,
+            (true, true, Sorted::Ascending) => Sorted::Descending,
+            (true, true, _) => Sorted::Ascending,
+            (true, false, first) => first,
         }
     }
 }
@@ -140,6 +137,16 @@ pub(crate) enum Sorted {
     Descending,
 }
 
+impl Sorted {
+    pub(crate) fn aria(self) -> Option<&'static str> {
+        match self {
+            Self::No => None,
+            Self::Ascending => Some("ascending"),
+            Self::Descending => Some("descending"),
+        }
+    }
+}
+
 /// A column of a table that is sorted by `order`. `first`: how it is sorted until it is chosen again.
 pub(crate) fn order_header(
     (column, name): (&'static str, &str),
@@ -147,27 +154,22 @@ pub(crate) fn order_header(
     first: Sorted,
     url: impl Fn(&SortOrder) -> String,
 ) -> Markup {
-    let sorted = match (order.column == column, order.is_reversed, first) {
-        (false, ..) => Sorted::No,
-        (true, true, Sorted::Ascending) => Sorted::Descending,
-        (true, true, _) => Sorted::Ascending,
-        (true, false, first) => first,
-    };
-    sort_header(name, sorted, &url(&order.toggled(column)))
+    sort_header(name, order.sorted(column, first), &url(&order.toggled(column)))
 }
 
 /// A column by which a table can be sorted.
 pub(crate) fn sort_header(name: &str, sorted: Sorted, address: &str) -> Markup {
-    let (value, sign) = match sorted {
-        Sorted::No => (None, ""),
-        Sorted::Ascending => (Some("ascending"), " ▴"),
-        Sorted::Descending => (Some("descending"), " ▾"),
+    html! { th scope="col" aria-sort=[sorted.aria()] { (sort_link(name, sorted, address)) } }
+}
+
+/// What such a column's header holds.
+pub(crate) fn sort_link(name: &str, sorted: Sorted, address: &str) -> Markup {
+    let sign = match sorted {
+        Sorted::No => None,
+        Sorted::Ascending => Some(" ▴"),
+        Sorted::Descending => Some(" ▾"),
     };
-    html! {
-        th scope="col" aria-sort=[value] {
-            a rel="nofollow" href=(address) { (name) @if value.is_some() { span aria-hidden="true" { (sign) } } }
-        }
-    }
+    html! { a rel="nofollow" href=(address) { (name) @if let Some(sign) = sign { span aria-hidden="true" { (sign) } } } }
 }
 
 /// All that has a meaning in an address, except the slashes of a branch's name.

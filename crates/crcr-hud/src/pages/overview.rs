@@ -20,7 +20,7 @@ use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
 use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
-use crate::address::SortOrder;
+use crate::address::{SortOrder, Sorted, sort_link};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, count_link, counted, distribution, rate};
@@ -347,9 +347,10 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
 fn header(model: &OverviewModel, column: &'static str, head: &str) -> Markup {
     let sort = model.sort.toggled(column);
     let span = TimeSpan { sort: sort.parameter("status"), show: None, ..model.span.clone() };
+    let sorted = model.sort.sorted(column, Sorted::Ascending);
     html! {
-        th scope="col" role="columnheader" aria-sort=[model.sort.aria(column)] {
-            a rel="nofollow" href=(format!("/crcr{}", span.address())) { (head) (model.sort.arrow(column)) }
+        th scope="col" role="columnheader" aria-sort=[sorted.aria()] {
+            (sort_link(head, sorted, &format!("/crcr{}", span.address())))
         }
     }
 }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use super::pull_fault;
-use crate::address::SortOrder;
+use crate::address::{SortOrder, Sorted, order_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, counted, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
@@ -262,11 +262,11 @@ fn standing_name(standing: PullStanding) -> &'static str {
 }
 
 fn table(model: &PullsModel) -> Markup {
+    let url = |sort: &SortOrder| {
+        PullsFilter { sort: sort.clone(), page: 1, ..model.filter.clone() }.address()
+    };
     let head = |column: &'static str, name: &str| {
-        let sort = &model.filter.sort;
-        let link =
-            PullsFilter { sort: sort.toggled(column), page: 1, ..model.filter.clone() }.address();
-        html! { th scope="col" aria-sort=[sort.aria(column)] { a rel="nofollow" href=(link) { (name) (sort.arrow(column)) } } }
+        order_header((column, name), &model.filter.sort, Sorted::Ascending, url)
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label="Open pull requests" { table.stack.pulls {
