@@ -193,8 +193,9 @@ pub(crate) fn duration(seconds: f64) -> String {
         s if s < 72.0 * 3600.0 => (s / 3600.0, "h"),
         s => (s / 86_400.0, "d"),
     };
-    if value < 10.0 && value.fract() > 0.05 && unit != "s" {
-        format!("{value:.1} {unit}")
+    if value < 10.0 && unit != "s" {
+        let text = format!("{value:.1}");
+        format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
     } else if seconds > 0.0 && seconds < 1.0 {
         format!("{:.0} ms", seconds * 1000.0)
     } else {
@@ -320,6 +321,9 @@ mod tests {
             (0.25, "250 ms"),
             (45.0, "45 s"),
             (100.0, "1.7 min"),
+            (179.0, "3 min"),
+            (181.0, "3 min"),
+            (599.0, "10 min"),
             (720.0, "12 min"),
             (9_000.0, "2.5 h"),
             (86_400.0 * 4.0, "4 d"),

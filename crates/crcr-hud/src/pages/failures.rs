@@ -390,7 +390,7 @@ fn group_row(group: &FailureGroup, model: &FailuresModel) -> Markup {
                     None if group.line.is_empty() => span.muted { "no line explains the failure" },
                     None => {
                         code { bdi { (group.line) } }
-                        div.detail { @if group.cause.rule.is_empty() { "found by what speaks for it" } @else { bdi { (group.cause.rule) } } }
+                        div.detail { @if group.cause.rule.is_empty() { "no rule names it" } @else { bdi { (group.cause.rule) } } }
                     }
                 }
             }

@@ -301,11 +301,11 @@ fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
                 (backend_cell(found, column))
             }
             td.message data-label="Blocked by" { (blocked_by(pull)) }
-            td.message data-label="Fault" { @match &pull.why {
+            td.message.none[pull.why.is_none()] data-label="Fault" { @match &pull.why {
                 Some(why) => { span.tag { (pull_fault(pull)) } " " span.detail { bdi { (why) } } },
                 None => span.muted { "–" },
             } }
-            td data-label="Since" { @match pull.since { Some(since) => (ago(since)), None => span.muted { "–" } } }
+            td.none[pull.since.is_none()] data-label="Since" { @match pull.since { Some(since) => (ago(since)), None => span.muted { "–" } } }
         }
     }
 }

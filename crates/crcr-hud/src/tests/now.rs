@@ -71,6 +71,8 @@ async fn pull_requests_filter_and_sort_by_the_address() {
     assert_eq!(numbers("backend=no-such").await, [0; 0]);
     let (_, page) = site.get("/prs?sort=-number").await;
     assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    let nothing = "<td class=\"message none\" data-label=\"Fault\">";
+    assert!(page.contains(nothing), "it takes no line on a phone: {page}");
     let old = numbers("before=2026-09-10T00:00:00Z").await;
     assert!(!old.is_empty() && old.len() < sorted.len() && old.iter().all(|n| sorted.contains(n)));
 }
