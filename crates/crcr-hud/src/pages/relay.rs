@@ -382,7 +382,7 @@ fn dispatches(model: &RelayModel) -> Markup {
                     td data-label="Commit" { @if sent.head_sha.is_empty() { span.muted { "none" } } @else { (commit_link(&sent.head_sha)) } }
                     td data-label="Status" { (sent.status.as_str().replace('_', " ")) }
                     td data-label="Sent after" { @match sent.seconds { Some(seconds) => (duration(seconds)), None => span.muted { "not sent" } } }
-                    td.message data-label="Why" { @match &sent.last_error { Some(error) => bdi { (error) }, None => span.muted { "–" } } }
+                    td.message.none[sent.last_error.is_none()] data-label="Why" { @match &sent.last_error { Some(error) => bdi { (error) }, None => span.muted { "–" } } }
                 } } }
             } }
         }
@@ -402,8 +402,8 @@ fn reports(model: &RelayModel) -> Markup {
                     } }
                     td data-label="Received" { (ago(report.at)) }
                     td data-label="Answer" { (report.answer) " " (report.outcome.as_str().replace('_', " ")) }
-                    td.message data-label="Job" { @match &report.job { Some(job) => bdi { (job) }, None => span.muted { "–" } } }
-                    td.message data-label="Why" { @match &report.detail { Some(detail) => bdi { (detail) }, None => span.muted { "–" } } }
+                    td.message.none[report.job.is_none()] data-label="Job" { @match &report.job { Some(job) => bdi { (job) }, None => span.muted { "–" } } }
+                    td.message.none[report.detail.is_none()] data-label="Why" { @match &report.detail { Some(detail) => bdi { (detail) }, None => span.muted { "–" } } }
                 } } }
             } }
         }

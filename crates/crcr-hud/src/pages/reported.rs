@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
-use crate::layout::{ago, commit_link, external_link, outcome, time, zone};
+use crate::layout::{ago, commit_link, external_link, outcome, outcome_parts, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
 use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
 use crate::view::View;
@@ -395,7 +395,8 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
                     None => "All",
                     Some(ReportedKind::Upstream) => "Failed because of upstream",
                     Some(ReportedKind::Expected(_)) => "Jobs that fail on purpose, such as those of a canary",
-                    Some(kind) => (kind.as_str().replace('_', " ")),
+                    Some(ReportedKind::Running) => "running",
+                    Some(ReportedKind::Ended(outcome)) => (outcome_parts(Some(outcome)).2),
                 }
                 @if let Some(test) = &model.test { ", in which " bdi { (test) } " failed" }
                 " · the newest dispatches first"

@@ -584,7 +584,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
         "Search",
         false,
         &html! {
-            h1 { "Search" }
+            h1 { "Search" @if !hits.is_empty() { " for " bdi { (text) } } }
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }

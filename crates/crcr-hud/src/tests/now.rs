@@ -273,6 +273,7 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
     let (_, page) = site.get(&format!("/search?q={title}")).await;
     assert!(page.contains("<h2>Pull requests</h2>"), "several are grouped by kind: {page}");
     let (_, page) = site.get("/search?q=example").await;
+    assert!(page.contains("<h1>Search for <bdi>example</bdi></h1>"), "{page}");
     assert!(page.contains("<h2>Backends</h2>"), "{page}");
 }
 

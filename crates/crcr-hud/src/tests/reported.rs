@@ -134,6 +134,8 @@ async fn list_of_reported_jobs_is_empty_without_any_and_names_what_is_wrong() {
     let site = site(vec![]).await;
     let (status, page) = site.get("/reported").await;
     assert!(status == StatusCode::OK && page.contains("No such job in these days."), "{page}");
+    let (_, page) = site.get("/reported?kind=test_failed").await;
+    assert!(page.contains("tests failed"), "in the words of the result: {page}");
     for (wrong, name) in [
         ("kind=odd", "`kind`"),
         ("backend=odd", "`backend`"),
