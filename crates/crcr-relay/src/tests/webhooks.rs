@@ -95,6 +95,30 @@ async fn webhook_checks_run_in_the_documented_order() {
 }
 
 #[tokio::test]
+async fn large_webhook_with_half_a_surrogate_is_dispatched_and_one_nested_too_deep_is_400() {
+    let world = World::new().await;
+    let opened = String::from_utf8(world.pull_request("opened").body).unwrap();
+    let with = |odd: &str| {
+        let body = opened.replacen('{', &format!("{{\"odd\": {odd},"), 1);
+        world.github.state().world.delivery_of_bytes("pull_request", body.into_bytes())
+    };
+    let deep = "[".repeat(40_000) + &"]".repeat(40_000);
+    let (status, answer) = world.send(&with(&deep)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let told = answer["detail"].as_str().unwrap();
+    assert!(told.starts_with("Invalid JSON body: recursion limit exceeded"), "{told}");
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    let long = "b".repeat(limits::PAYLOAD_BYTES);
+    let odd = format!(r#"{{"body": "{long}", "cut": "half \ud83d", "large": 1e400}}"#);
+    assert_eq!(world.send(&with(&odd)).await.0, StatusCode::ACCEPTED);
+    world.settle().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), 4);
+    let odd = &dispatches[0].client_payload["payload"]["odd"];
+    assert_eq!((&odd["cut"], &odd["large"]), (&json!("half \u{fffd}"), &Value::Null));
+}
+
+#[tokio::test]
 async fn unknown_paths_and_methods_are_json_errors() {
     let world = World::new().await;
     let get = |path: &str| world.call(Request::get(path).body(Body::empty()).unwrap());

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use axum::http::StatusCode;
 use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::probes::LeftOut;
@@ -54,7 +55,7 @@ pub(super) struct VerifiedWebhook<'a> {
     /// `None` if webhooks of this event aren't kept.
     pub(super) pending: Option<PendingWebhook>,
     /// The body as it is stored, computed once it is known that a backend gets it.
-    pub(super) stored_body: OnceLock<StoredBody>,
+    pub(super) stored_body: OnceLock<Result<StoredBody, Refusal>>,
 }
 
 /// Decides what a webhook changes and commits it. `Ok(None)` when another change came first, so that the decision has
@@ -291,7 +292,7 @@ impl<'a> WebhookChanges<'a> {
         if let Some(pending) = &webhook.pending {
             pending.add_to(&mut batch);
         }
-        add_delivery(relay, &mut batch, seen, &delivery, webhook);
+        add_delivery(relay, &mut batch, seen, &delivery, webhook).map_err(WebhookError::Refused)?;
         let submitted = relay.submit(batch).await?;
         let pending = turn.zip(pull).map(|(turn, pull)| turn.submitted(webhook.id, pull));
         let commit = relay.durable(submitted).await;
@@ -399,7 +400,7 @@ fn add_delivery(
     seen: &Versioned<DeliveryRecord>,
     delivery: &DeliveryRecord,
     webhook: &VerifiedWebhook<'_>,
-) {
+) -> Result<(), Refusal> {
     let now = delivery.received_at;
     batch.update(seen, delivery, relay.expiry());
     batch.set_inserts.push(SetInsert {
@@ -411,6 +412,7 @@ fn add_delivery(
     // Nothing but a dispatch reads the body.
     if !delivery.targets.is_empty() {
         let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
+        let body = body.as_ref().map_err(Clone::clone)?;
         let key = if body.is_reduced {
             state_records::reduced_body_key(&delivery.id)
         } else {
@@ -422,6 +424,7 @@ fn add_delivery(
             expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
         });
     }
+    Ok(())
 }
 
 /// A webhook's body, small enough to be dispatched.
@@ -431,14 +434,16 @@ pub(super) struct StoredBody {
 }
 
 impl StoredBody {
-    fn new(webhook: &VerifiedWebhook<'_>) -> Self {
-        // The event was read from it, so it is JSON.
-        let reduced = payload::reduce(webhook.body).unwrap_or_default();
+    /// Fails for what no backend could get: the event was read from it, but the rest of it was only skipped.
+    fn new(webhook: &VerifiedWebhook<'_>) -> Result<Self, Refusal> {
+        let reduced = payload::reduce(webhook.body).map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, format!("Invalid JSON body: {error}"))
+        })?;
         let packed = match (&reduced, &webhook.pending) {
             (Some(reduced), _) => state_records::pack(reduced),
             (None, Some(pending)) => pending.packed_body().to_vec(),
             (None, None) => state_records::pack(webhook.body),
         };
-        Self { packed, is_reduced: reduced.is_some() }
+        Ok(Self { packed, is_reduced: reduced.is_some() })
     }
 }

@@ -15,6 +15,7 @@
 //!    merge group, its head and base.
 
 use crcr_domain::probes::ProbeTag;
+use crcr_domain::protocol::standard_json::standard_json;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -48,12 +49,15 @@ pub(crate) struct ProbePayload {
 
 /// Reduces a webhook that is too large to be dispatched; `None` when it fits as it is.
 ///
-/// If it stays too large after every step, the result is what the last one left.
+/// If it stays too large after every step, the result is what the last one left. Fails when it isn't JSON, or is
+/// nested too deep to be read.
 pub fn reduce(webhook: &[u8]) -> Result<Option<Vec<u8>>, serde_json::Error> {
     if weight(webhook) <= limits::PAYLOAD_BYTES {
         return Ok(None);
     }
-    let mut value: Value = serde_json::from_slice(webhook)?;
+    // Most webhooks are what the standard allows, and looking for the rest takes as long as reading.
+    let read = serde_json::from_slice::<Value>(webhook);
+    let mut value = read.or_else(|_| serde_json::from_slice(&standard_json(webhook)))?;
     let mut reduced = vec![];
     for step in [cut_texts, cut_repositories, cut_links, cut_lists, keep_the_needed] {
         step(&mut value);
