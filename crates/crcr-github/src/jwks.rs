@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use reqwest::Client;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::http::{self, HttpError, RetryPolicy};
@@ -23,6 +24,10 @@ pub const REFRESH: Duration = Duration::from_secs(5 * 60);
 pub const REFRESH_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The least time between two fetches that unknown key ids cause.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
+/// How long a fetch may take.
+const FETCH: Duration = Duration::from_secs(5);
+/// Further callers with an unknown key id come again later: each holds a connection, and webhooks need some, too.
+const MAX_WAITING: usize = 128;
 /// How long keys are used after the last successful fetch.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
@@ -38,6 +43,8 @@ pub struct IssuerKeys {
     known: Mutex<FetchedKeys>,
     /// Locked during a fetch, so that other callers wait for its result.
     fetching: tokio::sync::Mutex<()>,
+    /// The places of those callers.
+    waiting: Semaphore,
 }
 
 #[derive(Default)]
@@ -56,7 +63,7 @@ pub enum IssuerKeyError {
     /// The keys were fetched less than a minute ago, or just now, and it isn't among them.
     #[error("the issuer has no such key")]
     Unknown,
-    /// The last fetch failed, so it may be a new key.
+    /// The last fetch failed, or many callers wait for one, so it may be a new key.
     #[error("the issuer's keys can't be fetched now, try again in {} s", .retry_after.as_secs())]
     Unavailable { retry_after: Duration },
 }
@@ -80,7 +87,8 @@ struct JsonWebKey {
 impl IssuerKeys {
     /// The keys at `url`; nothing is fetched yet.
     pub fn new(client: Client, url: Url) -> Self {
-        Self { url, client, known: Mutex::default(), fetching: tokio::sync::Mutex::default() }
+        let (known, fetching) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { url, client, known, fetching, waiting: Semaphore::new(MAX_WAITING) }
     }
 
     /// The key with the id `kid`. An unknown id causes a fetch, at most one a minute.
@@ -88,6 +96,9 @@ impl IssuerKeys {
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
         }
+        let Ok(_place) = self.waiting.try_acquire() else {
+            return Err(IssuerKeyError::Unavailable { retry_after: FETCH });
+        };
         let _fetching = self.fetching.lock().await;
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
@@ -153,9 +164,8 @@ impl IssuerKeys {
     }
 
     async fn fetch_once(&self, now: Timestamp) -> Result<(), HttpError> {
-        let retry =
-            RetryPolicy { tries: 2, total: Duration::from_secs(5), ..RetryPolicy::default() };
-        let get = || self.client.get(self.url.clone()).timeout(Duration::from_secs(5));
+        let retry = RetryPolicy { tries: 2, total: FETCH, ..RetryPolicy::default() };
+        let get = || self.client.get(self.url.clone()).timeout(FETCH);
         let body = http::read(http::send(retry, get).await?, MAX_BYTES).await?;
         self.accept(&body, now)
     }
@@ -285,6 +295,24 @@ mod tests {
         let results = futures_util::future::join_all((0..20).map(|_| jwks.key("a", at(0)))).await;
         assert!(results.iter().all(Result::is_ok));
         assert_eq!(calls(&server).await, 1);
+    }
+
+    #[tokio::test]
+    async fn caller_has_to_come_again_while_many_wait_for_a_fetch() {
+        let slow = keys(&["a"]).set_delay(Duration::from_millis(300));
+        let (_server, jwks) = issuer(vec![(9, slow)]).await;
+        let waiting =
+            futures_util::future::join_all((0..MAX_WAITING).map(|_| jwks.key("a", at(0))));
+        let further = async {
+            while jwks.waiting.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            jwks.key("a", at(0)).await
+        };
+        let (waited, further) = tokio::join!(waiting, further);
+        assert_eq!(unavailable(further), 5);
+        assert!(waited.iter().all(Result::is_ok));
+        assert!(jwks.key("a", at(0)).await.is_ok());
     }
 
     #[tokio::test]
