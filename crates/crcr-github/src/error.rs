@@ -130,6 +130,14 @@ impl GithubError {
         }
     }
 
+    /// How long GitHub asked to wait in an outage, at most an hour.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Transient { source, .. } => source.retry_after(),
+            _ => None,
+        }
+    }
+
     /// Classifies a failed request. `call` is its name, like `GET /app`.
     pub(crate) fn from_http(call: &str, error: HttpError, now: Timestamp) -> Self {
         let HttpError::Status { status, headers, body, retry_after } = error.last() else {
@@ -284,6 +292,13 @@ mod tests {
             error.to_string(),
             "GitHub forbids it: `GET /x`: 403 Resource not accessible by integration"
         );
+    }
+
+    #[test]
+    fn outage_may_say_how_long_it_takes() {
+        let pause = Some(Duration::from_secs(90));
+        assert_eq!(classify(503, &[("retry-after", "90")], "").retry_after(), pause);
+        assert_eq!(classify(503, &[], "").retry_after(), None);
     }
 
     #[test]

@@ -327,7 +327,16 @@ impl RestClient {
         let body = read_at_most(body, web::ERROR_BODY_BYTES, true).await.unwrap_or_default();
         // GitHub's own refusal is JSON. A proxy's may have any text, or none.
         if status == StatusCode::FORBIDDEN && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
-            return Err(HttpError::Intermediary { status, body });
+            return Err(match web::retry_after(&parts.headers) {
+                // A limit, whoever sets it.
+                pause @ Some(_) => HttpError::Status {
+                    status,
+                    retry_after: pause,
+                    headers: Box::new(parts.headers),
+                    body,
+                },
+                None => HttpError::Intermediary { status, body },
+            });
         }
         Err(HttpError::refused(status, Box::new(parts.headers), body).unless_page())
     }

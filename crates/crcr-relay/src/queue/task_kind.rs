@@ -1,5 +1,7 @@
 //! The kinds of tasks in the queue, and how a task can end.
 
+use std::time::Duration;
+
 use crcr_cidata::webhook_archive::WebhookHead;
 use crcr_domain::RepoName;
 use crcr_domain::checks::check_run as names;
@@ -159,6 +161,8 @@ pub(crate) struct TaskError {
     /// GitHub didn't take it now, and would from anybody: an outage or a rate limit. It says nothing about
     /// the task and isn't counted as a try.
     pub(crate) is_outage: bool,
+    /// How long GitHub asked to wait in an outage. Only this task does, and no longer than between its other tries.
+    pub(crate) outage_wait: Option<Duration>,
     /// A budget is used up until this time. Only this task waits for it, and it isn't counted as a try.
     pub(crate) not_before: Option<Timestamp>,
 }
@@ -171,6 +175,7 @@ impl TaskError {
             permanent: false,
             retry_until: None,
             is_outage: false,
+            outage_wait: None,
             not_before: None,
         }
     }
@@ -195,6 +200,7 @@ impl From<crcr_github::GithubError> for TaskError {
             retry_at: error.retry_at(),
             permanent: !retry,
             is_outage: retry,
+            outage_wait: error.retry_after(),
             ..Self::retry(error.with_cause())
         }
     }

@@ -299,7 +299,9 @@ pub(crate) async fn settle(
         None => error.permanent || tries >= max_tries,
     };
     let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
-    let TaskError { is_outage: error_is_outage, retry_at, not_before, message, .. } = error;
+    let TaskError {
+        is_outage: error_is_outage, retry_at, not_before, outage_wait, message, ..
+    } = error;
     tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
     let is_asked_to_wait = retry_at.is_some() || not_before.is_some();
     let counted = match dead {
@@ -310,6 +312,7 @@ pub(crate) async fn settle(
     relay.metrics.task(name, counted);
     let pause = if error_is_outage {
         outage_pause(relay, lease)
+            .max(outage_wait.unwrap_or_default().min(limits::OUTAGE_RETRY.cap))
     } else {
         limits::TASK_RETRY.pause_of(tries, &lease.key)
     };

@@ -387,6 +387,23 @@ async fn retry_after_of_github_delays_the_dispatch() {
 }
 
 #[tokio::test]
+async fn retry_after_of_an_outage_or_of_something_in_between_delays_the_dispatch() {
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::FORBIDDEN] {
+        let world = World::new().await;
+        let fault = Fault::Answer { status, retry_after: Some(90), body: "come back".to_owned() };
+        world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
+        world.send(&world.pull_request("opened")).await;
+        assert_eq!(world.work().await.len(), 1);
+        assert_eq!(world.dispatched().len(), 3, "{status}");
+        world.later(Duration::from_secs(80));
+        world.work().await;
+        assert_eq!(world.dispatched(), Vec::<String>::new(), "{status}: too early");
+        world.wait(Duration::from_secs(11)).await;
+        assert_eq!(world.dispatched(), ["acme/two"], "{status}");
+    }
+}
+
+#[tokio::test]
 async fn dispatch_takes_one_request_when_cached() {
     let world = World::new().await;
     world.send(&world.pull_request("opened")).await;
