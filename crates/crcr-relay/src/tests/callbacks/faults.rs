@@ -311,12 +311,18 @@ async fn external_hud_gets_the_configured_number_of_retries() {
 
 #[tokio::test]
 async fn external_hud_gets_results_after_an_outage() {
+    let login = wiremock::ResponseTemplate::new(200).set_body_raw("<p>Sign in", "text/html");
+    for down in [wiremock::ResponseTemplate::new(502), login] {
+        external_hud_gets_results_after(down).await;
+    }
+}
+
+async fn external_hud_gets_results_after(down: wiremock::ResponseTemplate) {
     let hud = wiremock::MockServer::start().await;
     let path = wiremock::matchers::path("/api/crcr/results");
-    let down = wiremock::ResponseTemplate::new(502);
     wiremock::Mock::given(path).respond_with(down).up_to_n_times(1).mount(&hud).await;
     let path = wiremock::matchers::path("/api/crcr/results");
-    let up = wiremock::ResponseTemplate::new(200);
+    let up = wiremock::ResponseTemplate::new(200).set_body_json(json!({ "ok": true }));
     wiremock::Mock::given(path).respond_with(up).mount(&hud).await;
     let url = format!("{}/api", hud.uri());
     let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
