@@ -158,6 +158,7 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
     place.github.state().world.set_hook_settings(HookSettings {
         url: "https://old.example.com/hook".to_owned(),
         content_type: "form".to_owned(),
+        verifies_certificates: false,
         events: vec!["push".to_owned()],
     });
     place.github.state().world.remove_hook_secret();
@@ -168,6 +169,9 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
         "GitHub sends it as `form`: set the content type to application/json",
         "GitHub sends it to `https://old.example.com/hook`",
         "the App's webhook: it has no secret",
+        "enable SSL verification",
+        "the App isn't subscribed to all events of CRCR_WEBHOOK_EVENTS",
+        "pull_request, workflow_job, workflow_run",
         "CRCR_PUBLIC_UR: no setting has this name, did you mean `CRCR_PUBLIC_URL`?",
     ] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");

@@ -17,7 +17,7 @@ use url::Url;
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::config::config_file::{self, FileUrl};
-use crate::config::{Config, PYTORCH_PROVIDERS, SettingProblem, StoreUrl};
+use crate::config::{Config, PYTORCH_PROVIDERS, SettingProblem, StoreUrl, WebhookEvents};
 use crate::{limits, state_records};
 
 /// How long the archive may take: S3 is tried three times.
@@ -117,6 +117,19 @@ async fn write_to_archive(url: &str) -> Result<(), ObjectStoreError> {
     archive.put("logs/check", Bytes::from_static(b"crcr\n")).await
 }
 
+/// Says which events become rows by the settings and never come. Only pages need them, so it is no problem.
+fn tell_unkept(config: &Config, events: &[String]) {
+    let WebhookEvents::Named(kept) = &config.webhook_events else { return };
+    let missing: Vec<_> =
+        kept.iter().filter(|name| !events.contains(name)).map(String::as_str).collect();
+    if !missing.is_empty() {
+        tracing::warn!(
+            events = missing.join(", "),
+            "the App isn't subscribed to all events of CRCR_WEBHOOK_EVENTS: pages and job logs that need them stay empty"
+        );
+    }
+}
+
 struct ProblemList(Vec<SettingProblem>);
 
 impl ProblemList {
@@ -189,6 +202,7 @@ impl ProblemList {
             );
             self.add(NAME, what);
         }
+        tell_unkept(config, events);
         let hook = match app.hook_config().await {
             Ok(hook) => hook,
             Err(error) => return self.add(NAME, with_source(&error)),
@@ -204,6 +218,11 @@ impl ProblemList {
         if hook.secret.is_none() && hook.insecure_ssl.is_some() {
             let what = "it has no secret, so GitHub doesn't sign it and all of it is refused: set the one of \
                         GITHUB_APP_SECRET";
+            self.add(NAME, what.to_owned());
+        }
+        if hook.insecure_ssl.as_ref().is_some_and(|off| *off == "1" || *off == 1) {
+            let what = "GitHub sends it to whoever answers, as it doesn't verify the relay's certificate: enable SSL \
+                        verification in the App's settings";
             self.add(NAME, what.to_owned());
         }
         let wanted = config.public_url.as_ref().map(|base| format!("{base}/github/webhook"));

@@ -49,6 +49,7 @@ pub struct HookSettings {
     /// The address that GitHub shows while [`World::set_webhook_url`] wasn't called.
     pub url: String,
     pub content_type: String,
+    pub verifies_certificates: bool,
     pub events: Vec<String>,
 }
 
@@ -59,6 +60,7 @@ impl Default for HookSettings {
         Self {
             url: "https://relay.example.com/github/webhook".to_owned(),
             content_type: "json".to_owned(),
+            verifies_certificates: true,
             events: events.map(str::to_owned).to_vec(),
         }
     }
@@ -149,9 +151,11 @@ fn attempt_json(attempt: &LoggedDelivery) -> Value {
 async fn config(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let inner = state.world.lock();
-    let HookSettings { url, content_type, .. } = &inner.hook_log.settings;
+    let HookSettings { url, content_type, verifies_certificates, .. } = &inner.hook_log.settings;
     let url = inner.hook_log.url.as_ref().map_or_else(|| url.clone(), Url::to_string);
-    let mut body = json!({ "content_type": content_type, "insecure_ssl": "0", "url": url });
+    let insecure_ssl = if *verifies_certificates { "0" } else { "1" };
+    let mut body =
+        json!({ "content_type": content_type, "insecure_ssl": insecure_ssl, "url": url });
     if !inner.hook_log.is_unsigned {
         body["secret"] = json!("********");
     }
