@@ -187,11 +187,18 @@ impl Verifier {
         let token = bearer(authorization)
             .ok_or_else(|| AuthError::unauthorized("Missing authorization token"))?;
         let token = Token::split(token);
-        let issuer = token.as_ref().and_then(Token::unverified_issuer);
+        let issuer = token.as_ref().ok().and_then(Token::unverified_issuer);
         let known = issuer.as_deref().and_then(|name| self.issuers.get_key_value(name));
-        let (Some(token), Some((issuer, (kind, jwks)))) = (token, known) else {
-            let name = issuer.map_or("None".to_owned(), |name| printable(&name));
-            return Err(AuthError::unauthorized(format!("Unsupported OIDC issuer: {name}")));
+        let (token, (issuer, (kind, jwks))) = match (token, known) {
+            (Ok(token), Some(known)) => (token, known),
+            (token, _) => {
+                let name = match (issuer, token) {
+                    (Some(name), _) => printable(&name),
+                    (None, Err(why)) => format!("None ({})", printable(&why)),
+                    (None, Ok(_)) => "None".to_owned(),
+                };
+                return Err(AuthError::unauthorized(format!("Unsupported OIDC issuer: {name}")));
+            }
         };
         // Checked before any key is fetched: the algorithm is RS256, the token names a key, and it could be
         // valid now. What is wrong with its claims is no secret.

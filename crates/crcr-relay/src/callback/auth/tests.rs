@@ -112,8 +112,14 @@ async fn unknown_issuer_is_named_and_gets_no_request() {
     let world = world(IssuerKind::GitHub);
     let none = "Unsupported OIDC issuer: None";
     for (token, detail) in [
-        ("rubbish".to_owned(), none),
-        ("a.b.c".to_owned(), none),
+        ("rubbish".to_owned(), "None (parts of the token: 1, expected 3)"),
+        (format!("{}.more", world.good()), "None (parts of the token: 4, expected 3)"),
+        ("a.b.c".to_owned(), "None (the token's header: "),
+        (
+            forged(&json!({ "alg": "RS256", "kid": 7 }), &json!({}), b""),
+            "None (the token's header: invalid type: integer `7`, expected a string",
+        ),
+        (forged(&json!({ "alg": "RS256" }), &json!([]), b""), "None (the token's claims: "),
         (world.with("iss", Value::Null), none),
         (world.with("iss", json!(7)), none),
         (
@@ -121,12 +127,13 @@ async fn unknown_issuer_is_named_and_gets_no_request() {
             "Unsupported OIDC issuer: https://evil.example",
         ),
         (world.with("iss", json!(format!("{}/", world.github.state().origin()))), ""),
-        ("x".repeat(20_000), none),
+        ("x".repeat(20_000), "None (the token has over 16384 bytes)"),
     ] {
         let error = world.verify(&token).await.unwrap_err();
         assert_eq!(error.status, 401);
         assert!(
-            error.detail.starts_with("Unsupported OIDC issuer") && error.detail.contains(detail)
+            error.detail.starts_with("Unsupported OIDC issuer") && error.detail.contains(detail),
+            "{error}"
         );
     }
     let long = world.with("iss", json!(format!("https://{}\n", "a".repeat(900))));

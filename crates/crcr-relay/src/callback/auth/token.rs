@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::webhook::signature::digest;
@@ -58,20 +59,18 @@ pub(super) enum Refused {
 }
 
 impl<'a> Token<'a> {
-    /// `None` if the text isn't a JWT or is too long.
-    pub(super) fn split(text: &'a str) -> Option<Self> {
+    /// Fails if the text isn't a JWT or is too long, and says why. That may quote the token's header or claims.
+    pub(super) fn split(text: &'a str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
-            return None;
+            return Err(format!("the token has over {MAX_BYTES} bytes"));
         }
-        let (message, signature) = text.rsplit_once('.')?;
-        let (header, claims) = message.split_once('.')?;
-        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
-        Some(Self {
-            header: serde_json::from_slice(&decode(header)?).ok()?,
-            claims: serde_json::from_slice(&decode(claims)?).ok()?,
-            message,
-            signature,
-        })
+        let parts: Vec<_> = text.split('.').collect();
+        let [header, claims, signature] = parts[..] else {
+            return Err(format!("parts of the token: {}, expected 3", parts.len()));
+        };
+        let message = &text[..header.len() + 1 + claims.len()];
+        let (header, claims) = (decoded("header", header)?, decoded("claims", claims)?);
+        Ok(Self { header, claims, message, signature })
     }
 
     /// The claim `iss`. It may only be used to choose the keys that verify the token.
@@ -141,6 +140,12 @@ impl<'a> Token<'a> {
         #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer")]
         Timestamp::from_second(expires as i64).map_err(|_| Refused::Claim("exp"))
     }
+}
+
+fn decoded<T: DeserializeOwned>(name: &str, part: &str) -> Result<T, String> {
+    let json = URL_SAFE_NO_PAD.decode(part);
+    let json = json.map_err(|error| format!("the token's {name}: {error}"))?;
+    serde_json::from_slice(&json).map_err(|error| format!("the token's {name}: {error}"))
 }
 
 impl Verified {
