@@ -72,5 +72,5 @@ async fn a_pushed_file_decides_what_is_dispatched_and_a_broken_one_changes_nothi
     assert_eq!(open(&place, &relay, 4, &["docs/a.rst"]).await, Vec::<String>::new());
     let page = reqwest::get(relay.url.join("crcr/acme/two").unwrap()).await.unwrap();
     let page = page.text().await.unwrap();
-    assert!(page.contains("in force: <bdi>its newest version has 1 errors"), "{page}");
+    assert!(page.contains("in force: <bdi>its newest version has 1 error in line 1: "), "{page}");
 }

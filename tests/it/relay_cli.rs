@@ -295,7 +295,7 @@ async fn check_lists_all_problems_while_a_relay_is_running() {
         "UPSTREAM_REPO: the App has `actions: none`, and needs `write`",
         "UPSTREAM_REPO: the App has `contents: read`, and needs `write`",
         "UPSTREAM_REPO: the App has `pull_requests: none`, and needs `read`",
-        "ALLOWLIST_URL: the newest version has",
+        "ALLOWLIST_URL: the newest version has 1 error in line 1: ",
         "CI_PROVIDERS_URL: ",
     ] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");

@@ -404,6 +404,18 @@ impl Findings {
     pub fn warnings(&self) -> usize {
         self.warnings
     }
+
+    /// How many errors there are, and what the first one says.
+    pub fn error_summary(&self) -> String {
+        let count = match self.errors {
+            1 => "1 error".to_owned(),
+            count => format!("{count} errors, the first"),
+        };
+        let Some(first) = self.kept.iter().find(|found| found.severity == Severity::Error) else {
+            return format!("{} errors", self.errors);
+        };
+        format!("{count} in line {}: {}", first.span.start.line, first.message)
+    }
 }
 
 impl Extend<Diagnostic> for Findings {
@@ -471,6 +483,7 @@ mod tests {
             findings.push(Diagnostic::new(rule, source.span(bytes), "m"));
         }
         assert_eq!((findings.errors(), findings.warnings(), findings.left_out()), (1, 2, 0));
+        assert_eq!(findings.error_summary(), "1 error in line 1: m");
         findings.sort();
         let order: Vec<_> = findings
             .kept()
@@ -480,6 +493,7 @@ mod tests {
         assert_eq!(order, [(1, "alias"), (1, "empty-level"), (2, "empty-level")]);
         findings.make_strict();
         assert!(findings.kept().iter().all(|found| found.severity == Severity::Error));
+        assert_eq!(findings.error_summary(), "3 errors, the first in line 1: m");
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl AllowlistSource {
                 true
             }
             Err(findings) => {
-                let problem = format!("the newest version has {} errors", findings.errors());
+                let problem = format!("the newest version has {}", findings.error_summary());
                 let in_force = state.in_force();
                 tracing::error!(%problem, "the allowlist is invalid; {in_force}");
                 state.broken = Some(problem);

@@ -21,7 +21,6 @@ use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::render::plural;
 
 const MAX_WORKFLOWS: usize = 100;
 /// A nightly run may be late, but one that was missed is noticed.
@@ -185,15 +184,10 @@ impl DownstreamCheck<'_> {
             return Ok(CheckResult::info(CHECK, message));
         };
         let parsed = ParsedDownstreamFile::parse(text.as_bytes());
-        let Some(first) = parsed.findings.kept().first() else {
+        if parsed.findings.errors() == 0 {
             return Ok(CheckResult::ok(CHECK, format!("`{DOWNSTREAM_FILE}` can be read")));
-        };
-        let (line, errors) = (first.span.start.line, parsed.findings.errors());
-        let message = format!(
-            "`{DOWNSTREAM_FILE}` has {}, the first in line {line}: {}",
-            plural(errors, "error", "errors"),
-            first.message
-        );
+        }
+        let message = format!("`{DOWNSTREAM_FILE}` has {}", parsed.findings.error_summary());
         let fix = "`crcr downstream validate` prints all of them; until then the relay goes on with the last \
                    good version, or dispatches everything";
         Ok(CheckResult::error(CHECK, message, fix))

@@ -145,11 +145,7 @@ impl BackendFile {
         let (config, problem) = match ParsedDownstreamFile::parse(bytes).accepted() {
             Ok(config) => (config, None),
             Err(findings) => {
-                let first = findings.kept().first().map(|found| {
-                    format!(", the first in line {}: {}", found.span.start.line, found.message)
-                });
-                let first = first.unwrap_or_default();
-                let problem = format!("its newest version has {} errors{first}", findings.errors());
+                let problem = format!("its newest version has {}", findings.error_summary());
                 (self.config, Some(problem))
             }
         };

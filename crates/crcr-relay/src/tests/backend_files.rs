@@ -78,7 +78,7 @@ async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_ve
     world.push_file("acme/two", "dispatch: {event: [pull_request]}\n").await;
     let file = world.file_of("acme/two").await;
     let problem = file.problem.unwrap();
-    assert!(problem.contains("1 errors, the first in line 1: `event` isn't a key"), "{problem}");
+    assert!(problem.contains("1 error in line 1: `event` isn't a key"), "{problem}");
     world.event("reopened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/two"]), "the last good one holds");
     world.push_file("acme/two", "dispatch: {events: [push, pull_request]}\n").await;
