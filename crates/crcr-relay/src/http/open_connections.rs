@@ -18,8 +18,8 @@ const LOG_PAUSE: Duration = Duration::from_secs(3600);
 /// For so long, what a client sends may be on its way.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// What a connection is waiting for. In the order in which they are closed when there are too many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What a connection is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The head of its first request.
     FirstHead,
@@ -40,7 +40,7 @@ pub(crate) struct OpenConnections {
 }
 
 pub(crate) struct OpenConnection {
-    /// Since when it has been in this phase.
+    /// Since when it has been in this phase, or the client has sent nothing of a body.
     phase: Mutex<(Phase, Instant)>,
     /// Closes it at once.
     pub(crate) close: CancellationToken,
@@ -48,7 +48,8 @@ pub(crate) struct OpenConnection {
 
 impl OpenConnections {
     /// Adds a new connection. If there are more than `max_open` then, the one is closed that has waited
-    /// longest for its client. One that has just begun to wait goes only if all of them have.
+    /// longest for its client, those without a request first. One that has just begun to wait goes only if all of
+    /// them have.
     pub(crate) fn add(&self, max_open: usize) -> Arc<OpenConnection> {
         let mut open = self.open.lock();
         if open.len() >= max_open {
@@ -56,7 +57,7 @@ impl OpenConnections {
             let waiting = waiting.filter(|((phase, _), _)| *phase != Phase::Answer);
             let longest = waiting.min_by_key(|((phase, since), _)| {
                 let is_new = since.elapsed() < ON_ITS_WAY;
-                (is_new, (!is_new).then_some(*phase), *since)
+                (is_new, !is_new && *phase != Phase::FirstHead, *since)
             });
             if let Some(((phase, since), n)) = longest {
                 open.swap_remove(n).close.cancel();
@@ -113,6 +114,9 @@ impl Body for NotedBody {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
             self.connection.enter(Phase::Answer);
+        } else if frame.is_ready() {
+            // The client sends, however slowly.
+            self.connection.enter(Phase::RequestBody);
         }
         frame
     }
@@ -150,5 +154,18 @@ mod tests {
         assert!(!is_open(&idle) && is_open(&first), "its head may be on its way");
         let _fourth = open.add(3);
         assert!(!is_open(&first) && is_open(&second) && is_open(&third), "all are new");
+    }
+
+    #[test]
+    fn body_that_paused_goes_after_connections_that_are_idle_for_longer() {
+        let open = OpenConnections::default();
+        let body = waiting(&open, Phase::RequestBody, 3);
+        let idle = waiting(&open, Phase::Idle, 60);
+        let stuck = waiting(&open, Phase::RequestBody, 50);
+        let is_open = |one: &Arc<OpenConnection>| !one.close.is_cancelled();
+        let _first = open.add(3);
+        assert!(!is_open(&idle) && is_open(&stuck) && is_open(&body));
+        let _second = open.add(3);
+        assert!(!is_open(&stuck) && is_open(&body));
     }
 }
