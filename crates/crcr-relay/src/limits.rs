@@ -218,6 +218,8 @@ pub const PINNED_NAMES: Duration = Duration::from_secs(60);
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.
 pub const LAMBDA_SCHEDULED_WORK: Duration = Duration::from_secs(40);
+/// How long after its start a schedule event still copies facts.
+pub const LAMBDA_SCHEDULED: Duration = Duration::from_secs(56);
 /// The largest answer; Lambda takes 6 MB, in JSON and perhaps Base64.
 pub const LAMBDA_ANSWER_BYTES: usize = 4 << 20;
 /// How long both then wait for tasks that still run.
