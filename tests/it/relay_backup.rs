@@ -276,6 +276,31 @@ fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
     assert!(place.folder().join("new-results.db").exists());
 }
 
+#[test]
+fn backup_of_a_newer_crcr_is_not_called_damaged() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (copy, manifest) =
+        (place.folder().join("copy/crcr.db"), place.folder().join("copy/backup.json"));
+    let newer = rusqlite::Connection::open(&copy).unwrap();
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    drop(newer);
+    let bytes = fs::read(&copy).unwrap();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+    let mut backup: serde_json::Value =
+        serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    backup["files"][0]["sha256"] = hex::encode(digest).into();
+    backup["files"][0]["bytes"] = bytes.len().into();
+    fs::write(&manifest, backup.to_string()).unwrap();
+    let (code, _, stderr) = place.run(&["relay", "restore", "copy", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    for told in ["error[backup]", "schema version 99", "with the version that made it"] {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
+}
+
 /// A relay that started on such a store would not ask for what it lacks.
 #[test]
 fn restore_that_can_not_mark_the_store_leaves_nothing_behind() {

@@ -272,7 +272,14 @@ fn check(folder: &Path, file: &BackupFile) -> Result<(), Failure> {
         return check_snapshot(&path);
     }
     sqlite::check_database(&path).map(drop).map_err(|error| {
-        Failure::unexpected("damaged", format!("`{}` can't be used", path.display())).because(error)
+        let what = format!("`{}` can't be used", path.display());
+        let failure = match error {
+            StoreError::Newer { .. } => {
+                Failure::user("backup", what).hint("restore it with the version that made it")
+            }
+            _ => Failure::unexpected("damaged", what),
+        };
+        failure.because(error)
     })
 }
 

@@ -100,7 +100,7 @@ pub struct ReviewFacts<'a> {
     pub core_tests: Vec<NamedTestDay>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepoReview {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
