@@ -277,6 +277,28 @@ fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
 }
 
 #[test]
+fn two_backups_into_one_folder_leave_each_other_alone() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
+    let partial = place.folder().join("copy.partial");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("crcr.db"), "half of it").unwrap();
+    let other = fs::File::open(&partial).unwrap();
+    other.try_lock().unwrap();
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert!(
+        code == 1 && stderr.contains("another backup is writing to `copy.partial`"),
+        "{stderr}"
+    );
+    assert!(partial.join("crcr.db").exists());
+    // It was killed.
+    drop(other);
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!partial.exists());
+}
+
+#[test]
 fn backup_of_a_newer_crcr_is_not_called_damaged() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());

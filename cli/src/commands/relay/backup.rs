@@ -1,6 +1,6 @@
 //! `crcr relay backup`: a folder with a checked copy of the relay's data.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,9 +71,11 @@ pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     // Only a whole backup gets the name of the folder.
     let partial = partial_of(&args.folder);
     if partial.exists() {
+        drop(locked(&partial)?);
         fs::remove_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
     }
     create_private(&partial).map_err(|error| folder_failure(&partial, error))?;
+    let _lock = locked(&partial)?;
     let made = make(&partial, &store, results.as_ref(), env).await;
     let manifest = match made.and_then(|manifest| {
         finish(&partial, &args.folder, &manifest)?;
@@ -291,6 +293,20 @@ fn create_private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+/// The lock of a backup that isn't finished: another one into the same folder would remove it. `None` where folders can't
+/// be locked, such as on some network file systems.
+fn locked(partial: &Path) -> Result<Option<File>, Failure> {
+    let Ok(folder) = File::open(partial) else { return Ok(None) };
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another backup is writing to `{}`", partial.display());
+            Err(Failure::user("folder", what).hint("wait for its end, or name another folder"))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 /// Writes the manifest, and gives the folder its name once everything in it is on disk.
