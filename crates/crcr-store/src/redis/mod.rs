@@ -209,7 +209,10 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
         let (mut open, generation) = match open {
             Ok(open) => open,
             Err(error) => {
-                let problem = error.to_string();
+                let problem = match error {
+                    StoreError::Unavailable(problem) => problem,
+                    other => other.to_string(),
+                };
                 for reply in replies {
                     drop(reply.send(Err(StoreError::Unavailable(problem.clone()))));
                 }

@@ -277,6 +277,19 @@ async fn full_server_takes_nothing_changes_nothing_and_can_be_emptied() {
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn change_while_the_server_is_away_says_once_that_it_is() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    drop(server);
+    // The first one finds the connection closed, and the second one none.
+    for _ in 0..2 {
+        let error = store.commit(batch("a"), now()).await.unwrap_err().to_string();
+        assert_eq!(error.matches("the store can't be used").count(), 1, "{error}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn read_only_replica_is_named_and_used_again_when_it_is_the_primary() {
     let server = RedisServer::start(RedisSettings::default()).unwrap();
     let store = open(&server).await;
