@@ -7,6 +7,8 @@
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
 
 use crate::StoreError;
 
@@ -15,6 +17,8 @@ pub(super) struct DatabaseLock {
     _file: File,
     #[cfg(target_os = "linux")]
     inode: this_process::Inode,
+    #[cfg(target_os = "linux")]
+    path: PathBuf,
 }
 
 fn locked(file: &File, path: &Path) -> Result<(), StoreError> {
@@ -48,7 +52,12 @@ impl DatabaseLock {
         let inode = this_process::inode(path)
             .ok_or_else(|| StoreError::Unavailable("the database was removed".to_owned()))?;
         this_process::hold(inode);
-        Ok(Self { _file: file, inode })
+        Ok(Self { _file: file, inode, path: path.to_owned() })
+    }
+
+    /// The path, if another file or none is there now: what is written to the locked one is gone once it is closed.
+    pub(super) fn lost_path(&self) -> Option<&Path> {
+        (this_process::inode(&self.path) != Some(self.inode)).then_some(self.path.as_path())
     }
 }
 
@@ -101,5 +110,11 @@ impl DatabaseLock {
         let file = open(Path::new(&name))?;
         locked(&file, path)?;
         Ok(Self { _file: file })
+    }
+
+    /// There, an open file can't be moved, or nobody looks.
+    #[expect(clippy::unused_self, reason = "it is a look at the file on Linux")]
+    pub(super) fn lost_path(&self) -> Option<&Path> {
+        None
     }
 }

@@ -38,7 +38,7 @@ use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OUTBOX_BYTES, OutboxEntry, PendingCommit, QueueDepth,
-    StateStore, StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
+    StateStore, StoreError, StoreHealth, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
 };
 
 /// Operations that may wait for the writer. When there are more, callers wait.
@@ -71,7 +71,7 @@ pub struct SqliteStore {
     /// When a task of each lane was leased last, for lanes that have had tasks due ever since.
     served: Mutex<HashMap<String, i64>>,
     /// A server holds it for as long as the store is open.
-    _lock: Option<DatabaseLock>,
+    lock: Option<DatabaseLock>,
 }
 
 /// Who opens the store.
@@ -175,8 +175,7 @@ impl SqliteStore {
         };
         let threads = vec![spawn("store", run)?];
         let (writer, served) = (Some(writer), Mutex::default());
-        let store =
-            Self { writer, threads, readers, slow_readers, fact_target, served, _lock: lock };
+        let store = Self { writer, threads, readers, slow_readers, fact_target, served, lock };
         Ok((store, checkpoints))
     }
 
@@ -212,7 +211,7 @@ impl SqliteStore {
         let slow_readers = Arc::new(ReaderPool::open(&target, None, SLOW_READERS)?);
         let (writer, threads, fact_target) = (None, vec![], FactTarget::Tables);
         let served = Mutex::default();
-        Ok(Self { writer, threads, readers, slow_readers, fact_target, served, _lock: None })
+        Ok(Self { writer, threads, readers, slow_readers, fact_target, served, lock: None })
     }
 
     /// Connections for queries that can take long. The calling thread has to be one that may block.
@@ -438,6 +437,17 @@ impl StateStore for SqliteStore {
 
     fn stores_facts(&self) -> bool {
         self.fact_target == FactTarget::Tables
+    }
+
+    fn health(&self) -> StoreHealth {
+        let lost = self.lock.as_ref().and_then(DatabaseLock::lost_path);
+        let weaker_promise = lost.map(|path| {
+            format!(
+                "`{}` was moved, deleted or replaced: what is acknowledged is gone when the relay stops",
+                path.display()
+            )
+        });
+        StoreHealth { weaker_promise, ..StoreHealth::default() }
     }
 
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {

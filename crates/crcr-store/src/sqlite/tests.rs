@@ -16,6 +16,23 @@ async fn sqlite_store_passes_the_suite_of_all_stores() {
     .await;
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn file_that_was_moved_away_from_a_server_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("crcr.db"), folder.path().join("away.db"));
+    let store = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    assert_eq!(store.health().weaker_promise, None);
+    std::fs::rename(&path, &away).unwrap();
+    for _ in 0..2 {
+        let named = store.health().weaker_promise.unwrap();
+        assert!(named.contains("crcr.db` was moved, deleted or replaced"), "{named}");
+        std::fs::write(&path, "a backup").unwrap();
+    }
+    std::fs::rename(&away, &path).unwrap();
+    assert_eq!(store.health().weaker_promise, None);
+}
+
 #[tokio::test]
 async fn read_only_store_creates_and_changes_no_file() {
     let folder = tempfile::tempdir().unwrap();
