@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::protocol::standard_json::standard_json;
+
 /// A longer name, branch or identifier is cut.
 const MAX_NAME_CHARS: usize = 255;
 /// Objects that every payload repeats. They are kept in the archive only.
@@ -62,8 +64,9 @@ impl WebhookRow {
         received_at: Timestamp,
         body: &[u8],
     ) -> Result<Self, WebhookRowError> {
-        let mut payload: Map<String, Value> =
-            serde_json::from_slice(body).map_err(|error| WebhookRowError(error.to_string()))?;
+        let read = serde_json::from_slice::<Map<String, Value>>(body)
+            .or_else(|_| serde_json::from_slice(&standard_json(body)));
+        let mut payload = read.map_err(|error| WebhookRowError(error.to_string()))?;
         let repository = name(&payload.get("repository").unwrap_or(&Value::Null)["full_name"]);
         for repeated in REPEATED {
             payload.remove(repeated);
@@ -128,9 +131,10 @@ struct RepositoryVisibility {
 }
 
 /// Whether a webhook is about a private repository, or an internal one of an enterprise, of which GitHub says the same.
+/// So is one that doesn't say it as GitHub does.
 pub fn is_private(body: &[u8]) -> bool {
-    let webhook: WebhookOfRepository = serde_json::from_slice(body).unwrap_or_default();
-    webhook.repository.is_some_and(|repository| repository.private)
+    serde_json::from_slice::<WebhookOfRepository>(body)
+        .map_or(true, |webhook| webhook.repository.is_some_and(|repository| repository.private))
 }
 
 /// The key of the object that the event is about. Usually it has the name of the event.
@@ -264,6 +268,27 @@ mod tests {
         assert!(in_order.is_sorted_by(|a, b| a.version < b.version), "{in_order:#?}");
         assert!(in_order.iter().all(|row| row.thing == "7"));
         assert!(in_order[5].is_deleted);
+    }
+
+    #[test]
+    fn row_of_a_webhook_with_half_a_surrogate_has_the_rest() {
+        let body = br#"{"ref": "refs/heads/main", "after": "def", "pusher": "half \ud83d", "size": 1e400}"#;
+        let found = WebhookRow::new("push", "d", Timestamp::UNIX_EPOCH, body).unwrap();
+        assert_eq!((&*found.sha, &*found.branch), ("def", "main"));
+        assert!(found.document.contains("half \u{fffd}"), "{}", found.document);
+    }
+
+    #[test]
+    fn webhook_that_does_not_say_whether_its_repository_is_private_as_github_does_is_private() {
+        for (body, is_of_private) in [
+            (r#"{"repository": {"private": true}}"#, true),
+            (r#"{"repository": {"private": false}}"#, false),
+            (r#"{"organization": {}}"#, false),
+            (r#"{"repository": {"private": null}}"#, true),
+            (r#"{"repository": 7}"#, true),
+        ] {
+            assert_eq!(is_private(body.as_bytes()), is_of_private, "{body}");
+        }
     }
 
     #[test]
