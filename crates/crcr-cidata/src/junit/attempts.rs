@@ -7,6 +7,9 @@ use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestR
 
 use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 
+/// The class that xcbeautify gives all tests of Swift Testing, whose names are those of functions in any suite.
+const SWIFT_TESTING: &str = "SwiftTesting";
+
 /// More details of one test are dropped.
 const MAX_DETAILS: usize = 1000;
 
@@ -28,8 +31,14 @@ struct Candidate {
 impl Repetitions {
     pub(super) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
         // What is said of a suite again and again is one failure.
-        let is_candidate =
-            element.repeats != RepeatedTest::OtherTests || case.kind == TestRowKind::Suite;
+        let is_candidate = match element.repeats {
+            _ if case.kind == TestRowKind::Suite => true,
+            RepeatedTest::OtherTests => false,
+            RepeatedTest::Pytest | RepeatedTest::Go => true,
+            RepeatedTest::Xctest => {
+                case.suite == case.classname && &*case.classname != SWIFT_TESTING
+            }
+        };
         if is_candidate && !(case.name.trim().is_empty() && case.kind == TestRowKind::Test) {
             self.candidates.push(Candidate {
                 position,
@@ -50,12 +59,17 @@ impl Repetitions {
     ) -> Option<String> {
         // Elements of suites can lie in each other.
         self.candidates.sort_by_key(|candidate| candidate.element);
+        let is_xctest_rerun = is_xctest_rerun(cases, &self.candidates);
         let mut is_merged = vec![];
         let mut guessed = None;
         for of_element in self.candidates.chunk_by(|a, b| a.element == b.element) {
             let groups = repeated(cases, of_element);
             let is_rerun = is_rerun(cases, &groups);
-            for group in groups {
+            let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
+                RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
+                _ => vec![group],
+            });
+            for group in groups.collect::<Vec<_>>() {
                 let first = group[0].position as usize;
                 let is_suite = cases[first].kind == TestRowKind::Suite;
                 let repeats = match group[0].repeats {
@@ -75,7 +89,9 @@ impl Repetitions {
                     let later = cases[later].clone();
                     add_attempt(&mut cases[first], later, repeats);
                 }
-                if repeats == RepeatedTest::Go && group[0].run == 0 && cases[first].flaky {
+                let is_guess = repeats == RepeatedTest::Xctest
+                    || (repeats == RepeatedTest::Go && group[0].run == 0);
+                if is_guess && cases[first].flaky {
                     guessed = guessed.or_else(|| Some(cases[first].full_name()));
                 }
             }
@@ -141,8 +157,42 @@ fn is_rerun(cases: &[TestCase], groups: &[Vec<&Candidate>]) -> bool {
     })
 }
 
+/// Whether tests of XCTest that failed and passed were run again because they failed. On two devices, and with
+/// `-test-iterations` alone, a test that passes is there twice, so another one has to be there that passed once.
+fn is_xctest_rerun(cases: &[TestCase], candidates: &[Candidate]) -> bool {
+    let result = |candidate: &Candidate| cases[candidate.position as usize].result;
+    let mut passed_once = candidates
+        .iter()
+        .filter(|test| test.repeats == RepeatedTest::Xctest && result(test) == TestResult::Success)
+        .count();
+    if passed_once == 0 {
+        return false;
+    }
+    let elements = candidates.chunk_by(|a, b| a.element == b.element);
+    for of_element in elements.filter(|tests| tests[0].repeats == RepeatedTest::Xctest) {
+        for group in repeated(cases, of_element) {
+            let (last, earlier) = group.split_last().expect("a group has two tests");
+            if !earlier.iter().all(|test| result(test).is_failed())
+                || result(last) == TestResult::Skipped
+            {
+                return false;
+            }
+            passed_once -= usize::from(result(last) == TestResult::Success);
+        }
+    }
+    passed_once > 0
+}
+
+/// Parts of a group, in each of which every element is a failed assertion of one test.
+fn runs_of_failures<'a>(cases: &[TestCase], group: &[&'a Candidate]) -> Vec<Vec<&'a Candidate>> {
+    let has_failed = |test: &Candidate| cases[test.position as usize].result.is_failed();
+    group.chunk_by(|a, b| has_failed(a) && has_failed(b)).map(<[_]>::to_vec).collect()
+}
+
 fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
-    if repeats == RepeatedTest::Go {
+    // The element of a failed assertion isn't that of an attempt.
+    let is_assertion = repeats == RepeatedTest::Xctest && later.result.is_failed();
+    if matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest) && !is_assertion {
         for detail in &mut case.details {
             if detail.kind != TestDetailKind::Skipped {
                 detail.kind = TestDetailKind::Rerun;
@@ -153,7 +203,7 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
     if repeats == RepeatedTest::Pytest {
         case.result = worst(case.result, later.result);
     }
-    if case.kind == TestRowKind::Test {
+    if case.kind == TestRowKind::Test && !is_assertion {
         case.attempts = case.attempts.saturating_add(later.attempts);
         // pytest writes an element without a failure for an attempt that is followed by another.
         case.flaky = case.result == TestResult::Success;

@@ -30,7 +30,7 @@ pub enum JunitRule {
     TestCount,
     /// A test whose status says that it failed, without an element that says why.
     StatusOnly,
-    /// A test of gotestsum that failed and passed: as a rerun, which `-count` looks like, too.
+    /// A test of gotestsum or XCTest that failed and passed: as a rerun, which other repetitions look like, too.
     GuessedRerun,
     /// A test that CTest or GoogleTest couldn't run, which fails the run.
     NotRun,

@@ -53,7 +53,7 @@ impl TestReport {
         if let Some(test) = repetitions.merge(&mut cases, &mut summary.hidden_failures) {
             let message = format!(
                 "`{}` failed and passed: the report doesn't tell whether it was run again because it \
-                 failed, or repeated by `-count`",
+                 failed, or was repeated anyway, as by `-count`",
                 shorten(&test)
             );
             let rule = JunitRule::GuessedRerun;
@@ -114,7 +114,7 @@ impl TestReport {
     pub fn uncounted_failure(&self) -> Option<&'static str> {
         self.summary.findings.iter().find_map(|finding| match finding.rule {
             JunitRule::GuessedRerun => {
-                Some("a test that is taken as flaky may have been repeated with `-count`")
+                Some("a test that is taken as flaky may have been repeated anyway, as by `-count`")
             }
             JunitRule::NotRun => Some("a test couldn't run"),
             JunitRule::Warning => Some("a warning, with which some tools fail"),

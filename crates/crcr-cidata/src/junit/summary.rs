@@ -93,6 +93,9 @@ pub enum RepeatedTest {
     /// `gotestsum --rerun-fails` adds the later attempts of tests that failed. `go test -count` repeats
     /// tests within one run of their package, those that passed as well, and then each one counts.
     Go,
+    /// xcbeautify and xcpretty write an element for each assertion of XCTest that failed, and one for each time that a
+    /// test passed: in a run with `-retry-tests-on-failure`, on each device, and with `-test-iterations`.
+    Xctest,
 }
 
 pub(super) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -> JunitError {

@@ -23,6 +23,10 @@ const MAX_VARIANT_CHARS: usize = 100;
 const VARIANT_PROPERTIES: [&str; 7] =
     ["browser", "browserName", "device", "deviceName", "os", "platform", "platformName"];
 
+/// The outermost suite of XCTest, which xcbeautify and xcpretty make the name of the report. The last is xcbeautify's for
+/// tests that ran in parallel.
+const XCTEST_ROOTS: [&str; 3] = ["All tests", "Selected tests", "PARALLEL_TESTS"];
+
 /// Karma's reporter has it in each suite, whose name is that of the browser.
 const KARMA_BROWSER: &str = "browser.fullName";
 
@@ -38,6 +42,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let (mut has_id, mut has_name) = (false, false);
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
+        let mut is_xctest = false;
         let (mut linter, mut is_biome) = (None, false);
         self.each_attribute(
             tag,
@@ -58,6 +63,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     has_name = true;
                     linter = linter.or((raw == "Oxlint").then_some(LinterReport::Oxlint));
                     is_pytest = raw == "pytest tests";
+                    is_xctest = XCTEST_ROOTS.contains(&raw) || raw.ends_with(".xctest");
                     is_criterion = raw == "Criterion Tests";
                     is_biome = raw == "Biome";
                 }
@@ -77,6 +83,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             root.marks = linter.map_or(CaseMarks::None, CaseMarks::Linter);
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
+            } else if is_xctest {
+                root.element.repeats = RepeatedTest::Xctest;
             }
             self.is_hostname_project = has_id && has_name;
             self.is_root_biome = is_biome;

@@ -100,6 +100,37 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
 }
 
 #[test]
+fn failed_assertions_of_xctest_are_one_failure_and_a_retry_that_passed_makes_its_test_flaky() {
+    use TestResult::{Failure, Success};
+    const FAILURE: &str = "<failure message='/a/T.swift:3 - XCTAssertTrue failed'/>";
+    let of = |class: &str, tests: &[(&str, &str)]| {
+        let case = |(name, inner): &(&str, &str)| {
+            format!("<testcase classname='{class}' name='{name}' time='0.1'>{inner}</testcase>")
+        };
+        let cases: String = tests.iter().map(case).collect();
+        read(format!(
+            "<testsuites name='All tests'><testsuite name='{class}'>{cases}</testsuite></testsuites>"
+        ))
+    };
+    let failed = ("a", FAILURE);
+    let asserted = of("App.T", &[failed, failed, failed]);
+    assert_eq!(attempts(&asserted), [(Failure, 1, false)]);
+    assert_eq!(asserted.cases[0].details.len(), 3);
+    let retried = of("App.T", &[failed, failed, ("a", ""), ("b", "")]);
+    assert_eq!(attempts(&retried), [(Success, 2, true), (Success, 1, false)]);
+    assert!(retried.uncounted_failure().is_some(), "another device looks like it");
+    // A second device, on which all tests pass, and one test on two devices.
+    let devices = of("App.T", &[failed, ("b", ""), ("a", ""), ("b", "")]);
+    assert_eq!((devices.tally.tests, devices.tally.failures, devices.tally.flaky), (4, 1, 0));
+    assert_eq!(of("App.T", &[failed, ("a", "")]).tally.failures, 1);
+    // A skip, `-run-tests-until-failure`, and functions of two suites.
+    assert_eq!(of("App.T", &[("a", ""), failed, failed, ("b", "")]).tally.failures, 1);
+    assert_eq!(of("App.T", &[failed, ("a", "<skipped/>"), ("b", "")]).tally.failures, 1);
+    let functions = of("SwiftTesting", &[failed, ("a", ""), ("b", ""), failed]);
+    assert_eq!((functions.tally.failures, functions.tally.flaky), (2, 0));
+}
+
+#[test]
 fn bazels_earlier_attempt_makes_a_test_that_passed_flaky_and_fails_nothing() {
     let report = |inner: [&str; 3]| {
         let case = |(at, inner): (usize, &str)| {
