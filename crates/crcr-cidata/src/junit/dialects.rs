@@ -332,32 +332,40 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     fn read_trx_counters(&mut self, tag: &BytesStart<'_>, line: u64) {
-        let (mut failures, mut errors) = (0, 0_u64);
+        let (mut total, mut failures, mut errors) = (0, 0, 0_u64);
         self.each_attribute(
             tag,
             line,
-            ["failed", "error", "timeout", "aborted", "disconnected"],
-            |this, key, raw| {
-                let number = this.failure_sum(raw, line);
-                match key {
-                    "failed" => failures = number,
-                    _ => errors = errors.saturating_add(number),
-                }
+            ["total", "failed", "error", "timeout", "aborted", "disconnected"],
+            |this, key, raw| match key {
+                "total" => total = parse_sum(raw).unwrap_or_default(),
+                "failed" => failures = this.failure_sum(raw, line),
+                _ => errors = errors.saturating_add(this.failure_sum(raw, line)),
             },
         );
         if let Some(suite) = self.suites.last_mut() {
             suite.line = line;
+            suite.declared.tests = total;
             (suite.declared.failures, suite.declared.errors) = (failures, errors);
         }
     }
 
+    /// The outcome of the run, which follows its tests.
     fn read_trx_outcome(&mut self, tag: &BytesStart<'_>, line: u64) {
-        let mut has_failed = false;
+        let (mut result, mut is_aborted) = (TestResult::Success, false);
         self.each_attribute(tag, line, ["outcome"], |this, _, raw| {
-            has_failed = this.trx_result(raw, line).is_failed();
+            result = this.trx_result(raw, line);
+            let word = raw.to_ascii_lowercase();
+            is_aborted = word.contains("abort") || word.contains("disconnect");
         });
         if let Some(suite) = self.suites.last_mut() {
-            (suite.line, suite.has_failed) = (line, has_failed);
+            is_aborted |= match result {
+                TestResult::Unfinished => true,
+                TestResult::Error => suite.counted.errors == 0,
+                _ => false,
+            };
+            (suite.line, suite.has_failed) = (line, result.is_failed());
+            suite.is_aborted = is_aborted;
         }
     }
 

@@ -225,6 +225,30 @@ fn trx_run_that_crashed_is_a_failure_beside_a_failed_test() {
 }
 
 #[test]
+fn trx_run_that_ended_early_is_a_failure_beside_a_failed_test() {
+    let run = |outcome: &str, test: &str, summary: &str| {
+        read(&format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results><UnitTestResult \
+             testName='a' duration='00:00:00' outcome='{test}'/></Results><ResultSummary outcome='{outcome}'>\
+             {summary}</ResultSummary></TestRun>"
+        ))
+    };
+    for outcome in
+        ["Aborted", "Disconnected", "PassedButRunAborted", "InProgress", "Error", "Timeout"]
+    {
+        let report = run(outcome, "Failed", "");
+        assert_eq!((report.tally.failures, suite_failures(&report)), (1, 1), "{outcome}");
+        let told = "<RunInfos><RunInfo outcome='Error'><Text>crashed</Text></RunInfo></RunInfos>";
+        assert_eq!(suite_failures(&run(outcome, "Failed", told)), 1, "{outcome}");
+    }
+    // A test explains it.
+    assert_eq!(suite_failures(&run("Timeout", "Timeout", "")), 0);
+    assert_eq!(suite_failures(&run("Aborted", "Timeout", "")), 1);
+    let fewer = run("Completed", "Passed", "<Counters total='3' executed='1' passed='1'/>");
+    assert_eq!(fewer.summary.findings[0].rule, JunitRule::TestCount);
+}
+
+#[test]
 fn trx_run_that_only_says_again_that_a_test_failed_has_no_failure_beside_it() {
     let run = |outcome: &str, texts: &[&str]| {
         let infos: String = (texts.iter())

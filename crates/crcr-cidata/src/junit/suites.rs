@@ -32,6 +32,8 @@ pub(super) struct OpenSuite {
     pub errors_are_failures: bool,
     /// Whether it says that it failed.
     pub has_failed: bool,
+    /// Whether it says that it ended early, which no failed test explains, and nothing else has told so.
+    pub is_aborted: bool,
     /// Whether what it says of a failure may only say that tests failed.
     pub may_sum_up: bool,
     /// That failure, until it is known whether a test failed.
@@ -186,6 +188,7 @@ impl OpenSuite {
             declared: Declared::default(),
             counted: Counted::default(),
             has_failed: false,
+            is_aborted: false,
             may_sum_up: false,
             failure: None,
         }
@@ -211,6 +214,7 @@ impl OpenSuite {
             declared: Declared::default(),
             counted: Counted::default(),
             has_failed: false,
+            is_aborted: false,
             may_sum_up: false,
             failure: None,
         }

@@ -297,8 +297,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(hidden) = hidden {
             let said = declared.failures.saturating_add(declared.errors);
             self.add_hidden(hidden, &format!("{what} declares {said} failures or errors"), seen)?;
-        } else if suite.has_failed && !suite.has_failure() {
-            let text = format!("{what} failed, and no test in it did");
+        } else if suite.is_aborted || (suite.has_failed && !suite.has_failure()) {
+            let text = match suite.is_aborted {
+                true => format!("{what} says that it ended early"),
+                false => format!("{what} failed, and no test in it did"),
+            };
             self.fail_suite(failure_detail(TestDetailKind::Error, text))?;
         }
         if let Some(suite) = self.suites.pop()
@@ -329,6 +332,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// Adds a row for a failure of the innermost suite outside its tests.
     pub(in super::super) fn fail_suite(&mut self, detail: TestDetail) -> Result<(), JunitError> {
         let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        suite.is_aborted = false;
         let is_error = detail.kind == TestDetailKind::Error;
         suite.count_failure(if is_error { TestResult::Error } else { TestResult::Failure });
         suite.counted.details += 1;
