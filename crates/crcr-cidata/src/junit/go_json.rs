@@ -23,6 +23,9 @@ const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Tests that run at one time, and packages.
 const MAX_OPEN: usize = 200_000;
 
+/// What a report in XML begins with that was put into the same file.
+const XML_STARTS: [&[u8]; 3] = [b"<?xml", b"<testsuite", b"\xef\xbb\xbf<"];
+
 /// A package that failed.
 const FAIL: &str = "FAIL\t";
 
@@ -126,8 +129,14 @@ pub(super) fn read<R: Read>(
             }
             Err(_) => {
                 is_truncated = !line.ends_with(b"\n") && trimmed.starts_with(b"{");
-                let message = "a line isn't one of `go test -json`, and is left out";
-                reader.findings.add(JunitRule::OtherLines, number, message);
+                let (rule, message) = match XML_STARTS.iter().any(|xml| trimmed.starts_with(xml)) {
+                    true => (JunitRule::Malformed, "a report in XML follows, and isn't read"),
+                    false => (
+                        JunitRule::OtherLines,
+                        "a line isn't one of `go test -json`, and is left out",
+                    ),
+                };
+                reader.findings.add(rule, number, message);
                 reader.read_other_line(&String::from_utf8_lossy(&line), number);
             }
         }

@@ -151,6 +151,17 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         text: &mut ReportText<R>,
     ) -> std::io::Result<AfterText> {
         let line = text.line();
+        if self.dialect.is_some() && self.open.is_empty() {
+            let mut behind = LimitedText::default();
+            let after = text.read_text(&mut behind)?;
+            // A byte order mark begins the next one of several reports.
+            if let Some(behind) = behind.trimmed().filter(|text| text != "\u{feff}") {
+                let first = behind.lines().next().unwrap_or_default();
+                let message = format_args!("`{}` follows, and isn't a report", shorten(first));
+                self.findings.add(JunitRule::Malformed, line, message);
+            }
+            return Ok(after);
+        }
         if self.has_document_type && self.is_between_results() {
             let mut search = EntitySearch::default();
             let after = text.read_text(&mut search)?;

@@ -71,6 +71,23 @@ fn report_cut_anywhere_keeps_its_complete_tests_and_a_failure_that_had_begun() {
 }
 
 #[test]
+fn what_follows_a_report_and_is_none_is_noted() {
+    let suite = "<testsuite><testcase name='a' time='1'/></testsuite>";
+    for behind in ["Killed", "{\"Action\":\"fail\"}"] {
+        let report = read(format!("{suite}\n{behind}\n"));
+        assert_eq!(rules(&report), [(JunitRule::Malformed, 1)], "{behind}");
+        assert!(!report.summary.is_truncated && report.grade() == JunitGrade::Invalid);
+    }
+    for behind in ["\n", "\n<!-- made by a tool -->", "\u{feff}<testsuite></testsuite>\n"] {
+        assert!(rules(&read(format!("{suite}{behind}"))).is_empty(), "{behind}");
+    }
+    let events = "{\"Action\":\"pass\",\"Package\":\"p\",\"Test\":\"A\"}\n\
+                  {\"Action\":\"pass\",\"Package\":\"p\"}\n";
+    let report = read(format!("{events}<?xml version=\"1.0\"?>\n{suite}\n"));
+    assert_eq!(rules(&report), [(JunitRule::Malformed, 3), (JunitRule::OtherLines, 4)]);
+}
+
+#[test]
 fn report_that_stops_being_xml_keeps_the_tests_before() {
     let report =
         read("<testsuite>\n<testcase name='a' time='1'/>\n<b></c><testcase name='d'/></testsuite>");
