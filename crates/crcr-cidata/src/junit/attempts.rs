@@ -10,6 +10,10 @@ use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 /// The class that xcbeautify gives all tests of Swift Testing, whose names are those of functions in any suite.
 const SWIFT_TESTING: &str = "SwiftTesting";
 
+/// As many tests of pytest that are all there equally often ran on each worker of `--dist each`. Fewer may all have failed
+/// and run again.
+const LEAST_TESTS_OF_EACH: usize = 5;
+
 /// More details of one test are dropped.
 const MAX_DETAILS: usize = 1000;
 
@@ -65,6 +69,7 @@ impl Repetitions {
         for of_element in self.candidates.chunk_by(|a, b| a.element == b.element) {
             let groups = repeated(cases, of_element);
             let is_rerun = is_rerun(cases, &groups);
+            let is_of_each_worker = is_of_each_worker(&groups, of_element);
             let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
                 RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
                 _ => vec![group],
@@ -89,6 +94,7 @@ impl Repetitions {
                     let later = cases[later].clone();
                     add_attempt(&mut cases[first], later, repeats);
                 }
+                cases[first].flaky &= !is_of_each_worker;
                 let is_guess = repeats == RepeatedTest::Xctest
                     || (repeats == RepeatedTest::Go && group[0].run == 0);
                 if is_guess && cases[first].flaky {
@@ -155,6 +161,15 @@ fn is_rerun(cases: &[TestCase], groups: &[Vec<&Candidate>]) -> bool {
             && result(last) != TestResult::Skipped
             && group.is_sorted_by(|a, b| a.run < b.run || (a.run, b.run) == (0, 0))
     })
+}
+
+/// Whether pytest's tests were repeated because each worker of xdist ran all of them, as on several interpreters.
+fn is_of_each_worker(groups: &[Vec<&Candidate>], of_element: &[Candidate]) -> bool {
+    let repetitions = groups.first().map_or(0, Vec::len);
+    of_element.iter().all(|candidate| candidate.repeats == RepeatedTest::Pytest)
+        && groups.len() >= LEAST_TESTS_OF_EACH
+        && groups.iter().all(|group| group.len() == repetitions)
+        && groups.len() * repetitions == of_element.len()
 }
 
 /// Whether tests of XCTest that failed and passed were run again because they failed. On two devices, and with

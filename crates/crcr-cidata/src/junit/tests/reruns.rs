@@ -68,6 +68,25 @@ fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
 }
 
 #[test]
+fn tests_that_each_worker_of_xdist_ran_are_not_flaky() {
+    use TestResult::{Failure, Success};
+    let of = |tests: u32, last: &str| {
+        let case =
+            |at: u32| format!("<testcase classname='t' name='test_{}' time='1'/>", at % tests);
+        let cases: String = (0..2 * tests).map(case).collect();
+        read(format!("<testsuite name='pytest'>{cases}{last}</testsuite>"))
+    };
+    assert_eq!(attempts(&of(5, "")), [(Success, 2, false); 5]);
+    // Tests that were run again, beside one that wasn't.
+    let other = "<testcase classname='t' name='other' time='1'/>";
+    assert_eq!(of(5, other).tally.flaky, 5);
+    assert_eq!(of(4, "").tally.flaky, 4);
+    let failed = "<testcase classname='t' name='a' time='1'/>\
+                  <testcase classname='t' name='a' time='1'><failure/></testcase>";
+    assert_eq!(attempts(&of(4, failed))[4], (Failure, 2, false));
+}
+
+#[test]
 fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
     use TestResult::{Failure, Success};
     let go = |results: &[(&str, &str)]| {
