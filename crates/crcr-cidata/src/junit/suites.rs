@@ -95,14 +95,17 @@ pub(super) struct Declared {
     pub errors: u64,
     /// Of tools that call it so.
     failed: u64,
+    /// Sums of what failed in one way, which may be among the others.
+    of_kinds: u64,
 }
 
 impl Declared {
     pub(super) fn read(&mut self, attribute: &str, sum: u64) {
         match attribute {
             "failures" => self.failures = sum,
-            "errors" => self.errors = sum,
-            _ => self.failed = sum,
+            "errors" | "errored" => self.errors = self.errors.max(sum),
+            "failed" | "failure" => self.failed = sum,
+            _ => self.of_kinds = self.of_kinds.saturating_add(sum),
         }
     }
 
@@ -116,6 +119,7 @@ impl Declared {
     /// Once all attributes are read: `failed` may have the errors in it.
     pub(super) fn count_failed(&mut self) {
         self.failures = self.failures.max(self.failed.saturating_sub(self.errors));
+        self.errors = self.errors.max(self.of_kinds.saturating_sub(self.failures));
     }
 }
 

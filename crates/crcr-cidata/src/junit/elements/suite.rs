@@ -48,14 +48,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             tag,
             line,
             [
-                "name", "failures", "errors", "failed", "failure", "tests", "status", "result",
-                "id", "package",
+                "name", "failures", "errors", "failed", "failure", "errored", "timeouts",
+                "crashed", "aborted", "tests", "status", "result", "id", "package",
             ],
             |this, key, raw| match key {
                 "tests" => declared.tests = parse_sum(raw).unwrap_or_default(),
-                "failures" | "errors" | "failed" | "failure" => {
-                    declared.read(key, this.failure_sum(raw, line));
-                }
+                "failures" | "errors" | "failed" | "failure" | "errored" | "timeouts"
+                | "crashed" | "aborted" => declared.read(key, this.failure_sum(raw, line)),
                 "status" | "result" => has_failed |= is_failed_status(raw),
                 "id" => has_id = true,
                 "package" => linter = linter.or((raw == "tslint").then_some(LinterReport::Tslint)),
@@ -108,6 +107,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "errors",
                 "failed",
                 "failure",
+                "errored",
+                "timeouts",
+                "crashed",
+                "aborted",
                 "tests",
                 "status",
                 "result",
@@ -125,7 +128,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                         suite.file = Some(text(this).into());
                     }
                     "tests" => suite.declared.tests = parse_sum(raw).unwrap_or_default(),
-                    "failures" | "errors" | "failed" | "failure" => {
+                    "failures" | "errors" | "failed" | "failure" | "errored" | "timeouts"
+                    | "crashed" | "aborted" => {
                         suite.declared.read(key, this.failure_sum(raw, line));
                     }
                     "status" | "result" => suite.has_failed |= is_failed_status(raw),

@@ -486,6 +486,22 @@ fn sums_and_results_under_other_names_count() {
             assert_eq!(tally.failures + tally.errors, 1, "{xml}");
         }
     }
+    for sum in ["errored", "timeouts", "crashed", "aborted"] {
+        let of = |declared: &str, inner: &str| {
+            let xml = format!(
+                "<testsuites {declared}><testsuite {declared}><testcase name='a' time='1'>{inner}\
+                 </testcase></testsuite></testsuites>"
+            );
+            let tally = read(xml).tally;
+            tally.failures + tally.errors
+        };
+        assert_eq!(of(&format!("{sum}='1'"), ""), 1, "{sum}");
+        assert_eq!(of(&format!("{sum}='0'"), ""), 0, "{sum}");
+        let beside = u64::from(sum == "errored");
+        let declared = format!("failures='1' {sum}='1'");
+        assert_eq!(of(&declared, "<failure/>"), 1 + beside, "{sum}: may be the failure");
+        assert_eq!(of(&format!("errors='1' {sum}='1'"), "<error/>"), 1, "{sum}");
+    }
     // The errors are among them.
     let both = "<testcase name='b'><failure/></testcase><testcase name='c'><error/></testcase>";
     for order in ["failed='2' errors='1'", "errors='1' failed='2'"] {
