@@ -164,7 +164,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         match (parent, name) {
             (None, "assemblies") => ReportElement::Suites,
             (Some(ReportElement::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
-            (Some(ReportElement::Suite), "collection") => self.open_xunit_suite(tag, line, false),
+            // In the reports of xUnit.net v1 that have the same root.
+            (Some(ReportElement::Suite), "collection" | "class") => {
+                self.open_xunit_suite(tag, line, false)
+            }
+            (Some(ReportElement::Suite), "failure") => self.open_xunit_error(tag, line),
             (Some(ReportElement::Suites | ReportElement::Suite), "errors") => {
                 ReportElement::Wrapper
             }

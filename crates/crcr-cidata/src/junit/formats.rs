@@ -159,6 +159,25 @@ fn xunit_net_report_is_read() {
     assert_eq!(crashed.tally.failures, 2);
 }
 
+#[test]
+fn xunit_net_v1_report_with_the_root_of_later_ones_is_read() {
+    let report = read(
+        r#"<assemblies><assembly name="C:\b\My.Tests.dll" run-date="2026-11-25" total="3" passed="1" failed="1" skipped="1" time="0.3">
+        <class time="0.3" name="My.Calc" total="3" passed="1" failed="1" skipped="1">
+        <test name="My.Calc.Passes" type="My.Calc" method="Passes" result="Pass" time="0.01"/>
+        <test name="My.Calc.Fails" type="My.Calc" method="Fails" result="Fail" time="0.02"><failure exception-type="E"><message>no</message><stack-trace>at</stack-trace></failure></test>
+        <test name="My.Calc.Off" type="My.Calc" method="Off" result="Skip"><reason><message>no GPU</message></reason></test>
+        </class></assembly></assemblies>"#,
+    );
+    let of = |name, result| ("My.Tests.dll", "My.Calc", name, result);
+    assert_eq!(names(&report), [of("Passes", Success), of("Fails", Failure), of("Off", Skipped)]);
+    let fixture = read(
+        "<assemblies><assembly name='a.dll' total='0' failed='0'><class name='C' total='0'><failure>\
+         <message>no device</message></failure></class></assembly></assemblies>",
+    );
+    assert_eq!((suite_failures(&fixture), fixture.cases[0].message()), (1, Some("no device")));
+}
+
 const TRX: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <TestRun id="1" name="user@HOST 2026-11-25 01:00:00" xmlns="http://microsoft.com/schemas/VisualStudio/TeamTest/2010">
  <Times creation="2026-11-25T01:00:00"/>
