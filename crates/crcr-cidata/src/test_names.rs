@@ -1,6 +1,7 @@
 //! Parts of tests' names that change from run to run, and so don't belong to their ids.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
 
@@ -105,9 +106,27 @@ pub(crate) fn without_checkout<'a>(text: &'a str, repository: &str) -> &'a str {
     text
 }
 
-/// For each test the length of the number that a converter of TAP put before its name, if every test of its
-/// suite has one, in counting order: a test that is added would rename all below it. Empty if no suite is
-/// numbered.
+/// A name without the folder of the checkout in the paths in it.
+pub(crate) fn without_checkouts<'a>(name: &'a str, repository: &str) -> Cow<'a, str> {
+    let name = without_checkout(name, repository);
+    if !name.contains(['/', '\\']) {
+        return Cow::Borrowed(name);
+    }
+    let is_before_path = |c: char| c.is_whitespace() || "\"'`([{<=,|".contains(c);
+    name.split_inclusive(is_before_path).map(|word| without_checkout(word, repository)).collect()
+}
+
+/// The class without the line of the test, which busted writes behind the file: `./a_spec.lua:3`.
+pub(crate) fn without_line(class: &str) -> &str {
+    match class.rsplit_once(':') {
+        Some((file, line)) if file.ends_with(".lua") && line.parse::<u32>().is_ok() => file,
+        _ => class,
+    }
+}
+
+/// For each test the length of what its tool put before its name and an edit of another test changes: the number of a
+/// converter of TAP, if every test of its suite has one, in counting order, and that of minitest/spec or the place of
+/// Karate, if no other test of the class has the same name without it. Empty if no test has one.
 pub(crate) fn number_lengths(cases: &[TestCase]) -> Vec<usize> {
     let mut lengths = vec![];
     let mut at = 0;
@@ -118,7 +137,38 @@ pub(crate) fn number_lengths(cases: &[TestCase]) -> Vec<usize> {
         }
         at += of_suite.len();
     }
+    for (at, length) in lengths_of_places(cases) {
+        lengths.resize(lengths.len().max(cases.len()), 0);
+        lengths[at] = length;
+    }
     lengths
+}
+
+fn lengths_of_places(cases: &[TestCase]) -> Vec<(usize, usize)> {
+    let mut named: HashMap<(&str, &str, Option<&str>, &str), Vec<(usize, usize)>> = HashMap::new();
+    for (at, case) in cases.iter().enumerate().filter(|(_, case)| case.kind == TestRowKind::Test) {
+        if let Some(length) = place_length(&case.name).filter(|length| *length < case.name.len()) {
+            let variant = case.variant.as_deref();
+            let test = (&*case.suite, &*case.classname, variant, &case.name[length..]);
+            named.entry(test).or_default().push((at, length));
+        }
+    }
+    named.into_values().filter(|tests| tests.len() == 1).flatten().collect()
+}
+
+/// minitest/spec: `test_0001_adds`. Karate: `[1:6] adds`, and `[1.2:13] adds` of an example, with the line.
+fn place_length(name: &str) -> Option<usize> {
+    let number = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    if let Some(rest) = name.strip_prefix("test_") {
+        let digits = number(rest);
+        let is_number = digits == 4 || (digits > 4 && !rest.starts_with('0'));
+        return (is_number && rest[digits..].starts_with('_')).then_some(5 + digits + 1);
+    }
+    let (place, _) = name.strip_prefix('[')?.split_once("] ")?;
+    let (scenario, line) = place.split_once(':')?;
+    let (section, example) = scenario.split_once('.').unwrap_or((scenario, "1"));
+    let is_number = |text: &str| !text.is_empty() && number(text) == text.len();
+    [section, example, line].into_iter().all(is_number).then_some(place.len() + 3)
 }
 
 fn lengths_of_suite(cases: &[TestCase]) -> Option<Vec<usize>> {
@@ -231,6 +281,47 @@ mod tests {
         ] {
             assert_eq!(without_checkout(path, "acme/app"), stable, "{path}");
         }
+    }
+
+    #[test]
+    fn folder_of_the_checkout_is_left_out_of_paths_in_a_name() {
+        for (name, stable) in [
+            ("lints /home/runner/work/app/app/src/a.js:3", "lints src/a.js:3"),
+            ("copies \"/w/app/app/a\" to '/w/app/app/b c'", "copies \"a\" to 'b c'"),
+            (r"loads(D:\a\app\app\x.dll)", "loads(x.dll)"),
+            ("reads src/app/app/a.js", "reads src/app/app/a.js"),
+            ("reads /etc/app/a", "reads /etc/app/a"),
+            ("adds", "adds"),
+        ] {
+            assert_eq!(without_checkouts(name, "acme/app"), stable, "{name}");
+        }
+    }
+
+    #[test]
+    fn places_of_minitest_and_karate_and_lines_of_busted_are_left_out_where_names_differ() {
+        let lengths = |names: &[(&str, &str)]| {
+            let case = |(class, name): &(&str, &str)| {
+                let (kind, name) = (TestRowKind::Test, (*name).to_owned());
+                let mut case = lost_case(kind, Arc::from("s"), name, String::new());
+                case.classname = Arc::from(*class);
+                case
+            };
+            number_lengths(&names.iter().map(case).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            lengths(&[("a", "x"), ("a", "test_0001_adds"), ("b", "test_0002_adds")]),
+            [0, 10, 10]
+        );
+        assert_eq!(lengths(&[("a", "[1:6] adds"), ("a", "[2.11:13] adds 7")]), [6, 10]);
+        assert!(lengths(&[("a", "test_0001_adds"), ("a", "test_0002_adds")]).is_empty());
+        assert!(lengths(&[("a", "[1.1:13] adds"), ("a", "[1.2:14] adds")]).is_empty());
+        for name in
+            ["test_001_adds", "test_00001_adds", "test_0001_", "[1] adds", "[a:1] adds", "[1:6]"]
+        {
+            assert!(lengths(&[("a", name)]).is_empty(), "{name}");
+        }
+        assert_eq!(without_line("./a_spec.lua:3"), "./a_spec.lua");
+        assert_eq!(without_line("a.LuaTest:x"), "a.LuaTest:x");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use crcr_domain::ci_data::test_run::{
 };
 use serde::Serialize;
 
-use crate::test_names::{number_lengths, without_checkout, without_random_parts};
+use crate::test_names::{
+    number_lengths, without_checkout, without_checkouts, without_line, without_random_parts,
+};
 
 /// Artifacts with reports, and those with what else is known of tests.
 pub const ARTIFACT_KINDS: [&str; 2] = ["test-reports", "test-jsons"];
@@ -106,7 +108,8 @@ impl ClassOfTests {
 
     fn new(repository: &str, case: &TestCase) -> Self {
         let suite = without_checkout(&case.suite, repository);
-        let class = [repository, suite, without_checkout(&case.classname, repository)];
+        let class = without_line(without_checkout(&case.classname, repository));
+        let class = [repository, suite, class];
         let context = hashed(Context::new(&SHA256), &class);
         let bits = finish(context.clone()) >> (64 - Self::BITS) << (64 - Self::BITS);
         let (suite, classname) = (Arc::clone(&case.suite), Arc::clone(&case.classname));
@@ -146,8 +149,8 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
         let kind = if case.kind == TestRowKind::Test { "" } else { case.kind.as_str() };
         let variant = case.variant.as_deref().unwrap_or_default();
         let number = numbers.get(at).copied().unwrap_or_default();
-        let plain_name = without_checkout(&case.name[number..], &repository);
-        let stable_name = without_random_parts(plain_name);
+        let plain_name = without_checkouts(&case.name[number..], &repository);
+        let stable_name = without_random_parts(&plain_name);
         let name = [&*stable_name, kind, variant];
         // Without a variant it is what it was before there were any.
         let name = &name[..if variant.is_empty() { 2 } else { 3 }];
@@ -441,6 +444,13 @@ mod tests {
             rows("acme/widgets", vec![case])[0].test_id
         };
         assert_eq!(id_of_path("/home/runner/work"), id_of_path("/opt/runner-3/_work"));
+        let id_in_class = |class: &str, name: &str| {
+            let mut case = case(TestRowKind::Test, name);
+            case.classname = class.into();
+            rows("acme/widgets", vec![case])[0].test_id
+        };
+        assert_eq!(id_in_class("a_spec.lua:3", "a adds"), id_in_class("a_spec.lua:9", "a adds"));
+        assert_eq!(id_in_class("a", "test_0001_adds"), id_in_class("a", "test_0007_adds"));
         // Takes hours if each is counted from the first.
         let many = ids_of(&vec!["a"; 100_000]);
         assert_eq!(many.into_iter().collect::<HashSet<_>>().len(), 100_000);
