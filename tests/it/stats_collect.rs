@@ -479,6 +479,40 @@ fn earlier_attempts_of_bazel_are_attempts_of_its_tests_in_folders_and_zips() {
 }
 
 #[test]
+fn attempts_of_dotnet_that_ran_only_failed_tests_are_one_report_in_folders_and_zips() {
+    let trx = |results: &str| {
+        format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results>{results}\
+             </Results></TestRun>"
+        )
+    };
+    let result = |name: &str, outcome: &str| {
+        format!("<UnitTestResult testName='{name}' duration='00:00:01' outcome='{outcome}'/>")
+    };
+    let first = trx(&[result("a", "Failed"), result("b", "Passed")].concat());
+    let last = trx(&result("a", "Passed"));
+    let files = [
+        ("out/Retries/x7f2q/1/a.trx", &first),
+        ("out/Retries/x7f2q/2/a.trx", &last),
+        ("out/a.trx", &last),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (path, content) in &files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let zipped = tempfile::tempdir().unwrap();
+    let members: Vec<_> = files.iter().map(|(path, trx)| (*path, trx.as_bytes())).collect();
+    fs::write(zipped.path().join("test-reports-linux_1.zip"), zip(&members)).unwrap();
+    for folder in [folder.path(), zipped.path()] {
+        let json = parsed(&offline(folder, &["--dry-run", "--format", "json"]).run());
+        let counts = ["tests", "successes", "failures", "flaky", "files"].map(|count| &json[count]);
+        assert_eq!(counts, [2, 2, 0, 1, 1], "{json}");
+    }
+}
+
+#[test]
 fn compressed_report_beside_another_or_in_a_zip_is_named() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.xml"), report("a", 1)).unwrap();

@@ -1,6 +1,6 @@
 //! `crcr stats pack`: the test reports of a job as one zip, for an upload step.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -71,9 +71,16 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     let mut tally = TestTally::default();
     let packed = packed_paths(&found);
     let attempts = EarlierAttempts::of(packed.iter().map(|(_, path)| path.as_str()));
+    let sources: HashMap<_, _> =
+        packed.iter().map(|(source, path)| (path.clone(), source.clone())).collect();
     for (source, path) in packed {
-        let report =
+        let mut report =
             TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
+        let earlier = attempts.before(&path).iter().filter_map(|path| sources.get(path));
+        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+        if let Ok(report) = &mut report {
+            earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+        }
         if let Some(other) = without_tests(&path, &report) {
             printer.notice(&format!("`{path}` isn't packed: {other}"));
             continue;

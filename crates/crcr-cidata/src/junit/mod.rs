@@ -44,5 +44,5 @@ pub fn is_compressed_report(path: &str) -> bool {
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
 pub use self::other_files::OtherFile;
 pub use self::reader::read_cases;
-pub use self::report::{EarlierAttempts, TestReport, last_attempt_of};
+pub use self::report::{EarlierAttempts, TestReport, attempt_of, last_attempt_of};
 pub use self::summary::{JunitError, JunitSummary, SuiteElement};

@@ -1,5 +1,6 @@
 //! A whole report, in which each test is there once.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl TestReport {
         Ok(Self { cases, tally, time, summary })
     }
 
-    /// Adds the failures of an earlier attempt, whose report is `earlier`, to the tests that both have.
+    /// Adds the failures of an earlier attempt, whose report is `earlier`, to the tests that both have; the newest attempt
+    /// comes first. An attempt in TRX has only the tests that failed in the one before, so it gets the others from there.
     pub fn add_earlier_attempt(&mut self, earlier: Self) {
         type Identity = (TestRowKind, Arc<str>, Arc<str>, String, Option<Arc<str>>);
         let identity = |case: &TestCase| -> Identity {
@@ -78,8 +80,24 @@ impl TestReport {
         };
         let has_failed =
             |result: TestResult| result.is_failed() || result == TestResult::Unfinished;
+        let mut earlier = earlier.cases;
+        if self.summary.is_trx {
+            // A copy of the last attempt may be kept among the earlier ones.
+            if earlier == self.cases {
+                return;
+            }
+            let known: HashSet<Identity> = self.cases.iter().map(identity).collect();
+            let others = earlier.extract_if(.., |case| {
+                case.kind == TestRowKind::Test && !known.contains(&identity(case))
+            });
+            for case in others {
+                self.tally.count(&case);
+                self.time += case.time.unwrap_or_default();
+                self.cases.push(case);
+            }
+        }
         let mut failed: HashMap<Identity, TestCase> = HashMap::new();
-        for case in earlier.cases.into_iter().filter(|case| has_failed(case.result)) {
+        for case in earlier.into_iter().filter(|case| has_failed(case.result)) {
             failed.entry(identity(&case)).or_insert(case);
         }
         for case in self.cases.iter_mut().filter(|case| case.kind == TestRowKind::Test) {
@@ -141,10 +159,13 @@ impl EarlierAttempts {
             let paths: HashSet<_> = paths.collect();
             by_last.retain(|last, _| paths.contains(last.as_str()));
         }
+        for attempts in by_last.values_mut() {
+            attempts.sort_by_key(|path| Reverse(attempt_of(path).map(|(_, number)| number)));
+        }
         Self { by_last }
     }
 
-    /// Those before the last attempt, whose report is at `last`.
+    /// Those before the last attempt, whose report is at `last`, the newest first.
     pub fn before(&self, last: &str) -> &[String] {
         self.by_last.get(last).map_or(&[], Vec::as_slice)
     }
@@ -155,13 +176,29 @@ impl EarlierAttempts {
     }
 }
 
-/// Of a report of an earlier attempt the path of the last one's: Bazel writes `X/test_attempts/attempt_1.xml`
-/// and `X/test.xml`.
+/// Of a report of an earlier attempt the path of the last one's, see [`attempt_of`].
 pub fn last_attempt_of(path: &str) -> Option<String> {
+    attempt_of(path).map(|(last, _)| last)
+}
+
+/// Of a report of an earlier attempt the path of the last one's, and its number. Bazel writes
+/// `X/test_attempts/attempt_1.xml` and `X/test.xml`, and `--retry-failed-tests` of .NET's Microsoft.Testing.Platform
+/// `X/Retries/ID/1/a.trx` and `X/a.trx`.
+pub fn attempt_of(path: &str) -> Option<(String, u32)> {
     let (folder, name) = path.rsplit_once('/')?;
-    name.strip_prefix("attempt_")?.strip_suffix(".xml")?.parse::<u32>().ok()?;
-    let folder = folder.strip_suffix("test_attempts")?;
-    (folder.is_empty() || folder.ends_with('/')).then(|| format!("{folder}test.xml"))
+    let (folder, name, number) = match name.strip_prefix("attempt_") {
+        Some(name) => {
+            (folder.strip_suffix("test_attempts")?, "test.xml", name.strip_suffix(".xml")?)
+        }
+        None if name.ends_with(".trx") => {
+            let (folder, number) = folder.rsplit_once('/')?;
+            let (folder, _) = folder.rsplit_once('/')?;
+            (folder.strip_suffix("Retries")?, name, number)
+        }
+        None => return None,
+    };
+    let number = number.parse().ok()?;
+    (folder.is_empty() || folder.ends_with('/')).then(|| (format!("{folder}{name}"), number))
 }
 
 fn limit_texts(case: &mut TestCase, texts: &mut usize) {

@@ -53,6 +53,7 @@ pub struct JunitSummary {
     pub hidden_failures: HiddenFailures,
     /// Whether several suites have one name.
     pub(super) has_namesakes: bool,
+    pub(super) is_trx: bool,
     pub findings: Vec<JunitFinding>,
 }
 

@@ -1,6 +1,7 @@
 //! Reads reports from artifacts and folders. All of it is untrusted: what can't be read is
 //! quarantined with its reason, and the rest goes on.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +14,7 @@ use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, JunitError, REPORT_EXTENSIONS, TestReport, is_compressed_report,
+    COMPRESSED_REPORT, JunitError, REPORT_EXTENSIONS, TestReport, attempt_of, is_compressed_report,
     last_attempt_of,
 };
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
@@ -35,7 +36,7 @@ const MAX_LISTED: u64 = 100;
 const MAX_MISSING_PER_ARTIFACT: usize = 1_000;
 /// Larger files are unpacked on a thread of their own while they are read.
 const SMALL_FILE_BYTES: u64 = 1 << 20;
-/// The name of Bazel's report, beside which those of earlier attempts can be.
+/// The name of Bazel's report. Beside it, and beside one in TRX, those of earlier attempts can be.
 const LAST_ATTEMPT: &str = "test.xml";
 const MAX_LABEL_CHARS: usize = 300;
 /// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
@@ -503,19 +504,37 @@ impl ReportReader {
     }
 }
 
-/// The earlier attempts of the report at `last`, if it is one of Bazel's.
+/// The earlier attempts of the report at `last`, the newest first.
 fn earlier_attempts(last: &Path) -> Vec<TestReport> {
-    if !last.ends_with(LAST_ATTEMPT) {
+    let Some((folder, name)) = last.parent().zip(last.file_name().and_then(|name| name.to_str()))
+    else {
         return vec![];
+    };
+    let names = |within: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(folder.join(within)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    let mut paths = vec![];
+    if name == LAST_ATTEMPT {
+        paths.extend(names("test_attempts").iter().map(|file| format!("test_attempts/{file}")));
+    } else if has_extension(name, "trx") {
+        for run in names("Retries") {
+            let attempts = names(&format!("Retries/{run}"));
+            paths.extend(attempts.iter().map(|attempt| format!("Retries/{run}/{attempt}/{name}")));
+        }
     }
-    let folder = last.with_file_name("test_attempts");
-    let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-    let of_last = |name: &str| last_attempt_of(&format!("test_attempts/{name}")).is_some();
-    let attempts = files.filter(|file| {
-        file.file_type().is_ok_and(|kind| kind.is_file())
-            && file.file_name().to_str().is_some_and(of_last)
-    });
-    attempts.filter_map(|file| TestReport::read(File::open(file.path()).ok()?).ok()).collect()
+    paths.retain(|path| last_attempt_of(path).is_some_and(|of| of == name));
+    paths.sort_by_key(|path| Reverse(attempt_number(path)));
+    let is_link = |path: &Path| folder.join(path).is_symlink();
+    let paths = paths
+        .iter()
+        .map(Path::new)
+        .filter(|path| path.ancestors().all(|part| part.as_os_str().is_empty() || !is_link(part)));
+    paths.filter_map(|path| TestReport::read(File::open(folder.join(path)).ok()?).ok()).collect()
+}
+
+fn attempt_number(path: &str) -> Option<u32> {
+    attempt_of(path).map(|(_, number)| number)
 }
 
 /// Reads a zip's directory. No entry gives more than that announces, so whether it is too much is decided before
@@ -540,7 +559,7 @@ fn survey(
         match last_attempt_of(&entry.path) {
             _ if entry.kind != EntryKind::File => {}
             Some(last) => attempts.earlier.entry(last).or_default().push(entry),
-            None if entry.path.ends_with(LAST_ATTEMPT) => {
+            None if entry.path.ends_with(LAST_ATTEMPT) || has_extension(&entry.path, "trx") => {
                 attempts.last.insert(entry.path);
             }
             None => {}
@@ -548,6 +567,9 @@ fn survey(
         Ok(())
     })?;
     attempts.earlier.retain(|last, _| attempts.last.contains(last));
+    for earlier in attempts.earlier.values_mut() {
+        earlier.sort_by_key(|entry| Reverse(attempt_number(&entry.path)));
+    }
     if is_fork && (archive.unpacked - before) / packed.max(1) > MAX_RATIO {
         return Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times"));
     }
@@ -597,9 +619,9 @@ struct Archive {
     buffers: ReadBuffers,
 }
 
-/// Bazel's reports in a zip.
+/// Reports in a zip of which there may be several attempts.
 struct ReportAttempts {
-    /// The reports of earlier attempts, by the path of the last one.
+    /// The reports of earlier attempts, by the path of the last one, the newest first.
     earlier: HashMap<String, Vec<ZipEntry>>,
     last: HashSet<String>,
 }

@@ -490,6 +490,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if self.cases == 0 {
             self.findings.add(JunitRule::NoTests, 1, "the report has no tests");
         }
+        self.summary.is_trx = self.dialect == Some(ReportDialect::Trx);
         self.summary.findings = self.findings.finish();
         Ok(self.summary)
     }

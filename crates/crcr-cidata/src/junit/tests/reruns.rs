@@ -183,10 +183,41 @@ fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
         "a/foo/my_test_attempts/attempt_1.xml",
     ];
     let attempts = EarlierAttempts::of(paths.into_iter());
-    assert_eq!(attempts.before("a/foo/test.xml"), [paths[1], paths[2]]);
+    assert_eq!(attempts.before("a/foo/test.xml"), [paths[2], paths[1]]);
     assert_eq!(attempts.before("test.xml"), [paths[4]]);
     let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
     assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
+}
+
+#[test]
+fn attempt_of_dotnet_that_ran_only_failed_tests_gets_the_others_from_the_first_one() {
+    use TestResult::{Failure, Success};
+    let read = |results: &[(&str, &str)]| {
+        let results: String = (results.iter())
+            .map(|(name, outcome)| {
+                format!(
+                    "<UnitTestResult testName='{name}' duration='00:00:01' outcome='{outcome}'/>"
+                )
+            })
+            .collect();
+        read(format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results>{results}\
+             </Results></TestRun>"
+        ))
+    };
+    let mut last = read(&[("a", "Failed")]);
+    last.add_earlier_attempt(read(&[("a", "Failed")]));
+    assert_eq!(attempts(&last), [(Failure, 1, false)], "a copy of it");
+    last.add_earlier_attempt(read(&[("b", "Passed"), ("a", "Failed")]));
+    last.add_earlier_attempt(read(&[("c", "Passed"), ("a", "Failed"), ("b", "Failed")]));
+    assert_eq!(attempts(&last), [(Failure, 3, false), (Success, 2, true), (Success, 1, false)]);
+    let tally = last.tally;
+    assert_eq!((tally.tests, tally.successes, tally.failures, tally.flaky), (3, 2, 1, 1));
+    let paths =
+        ["r/a.trx", "r/Retries/x1/2/a.trx", "r/Retries/x1/10/a.trx", "r/Retries/x1/1/b.trx"];
+    let of_paths = EarlierAttempts::of(paths.into_iter());
+    assert_eq!(of_paths.before(paths[0]), [paths[2], paths[1]]);
+    assert!(!of_paths.contains(paths[0]) && !of_paths.contains(paths[3]));
 }
 
 /// What Gradle writes with `reports.junitXml.mergeReruns = true`.
