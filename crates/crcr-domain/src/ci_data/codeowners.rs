@@ -41,15 +41,30 @@ impl Codeowners {
         rule.map_or(&[], |rule| &rule.owners)
     }
 
-    /// Who owns a test: the owners of the file that its report names, else of its class, whose dots are the slashes of
-    /// its path.
+    /// Who owns a test: the owners of the file that its report names, else of the path that its class tells.
     pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
-        let Some(file) = file else { return self.owners(&class.replace('.', "/")) };
+        let Some(file) = file else { return self.owners(&path_of_class(repository, class)) };
         // Runners check a repository out into `…/NAME/NAME`.
         let name = repository.rsplit('/').next().unwrap_or(repository);
         let checkout = format!("/{name}/{name}/");
         let path = file.find(&checkout).map_or(file, |at| &file[at + checkout.len()..]);
         self.owners(path)
+    }
+}
+
+/// The dots of a class are the slashes of its path. Two of them tell a file: a module of pytest, which by default is
+/// called `test_*` or `*_test`, and a package of Go in a module that has the name of its repository.
+fn path_of_class(repository: &str, class: &str) -> String {
+    let package = class.strip_prefix("github.com/").and_then(|path| path.strip_prefix(repository));
+    if let Some(folder) = package.filter(|folder| folder.is_empty() || folder.starts_with('/')) {
+        return format!("{folder}/_test.go");
+    }
+    let is_plain = class.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
+    let is_module = |part: &&str| part.starts_with("test_") || part.ends_with("_test");
+    let parts: Vec<&str> = class.split('.').collect();
+    match parts.iter().rposition(is_module).filter(|_| is_plain) {
+        Some(module) => format!("{}.py", parts[..=module].join("/")),
+        None => parts.join("/"),
     }
 }
 
@@ -75,7 +90,10 @@ impl OwnerRule {
         }
         // `docs/*` is of the files right in that folder only, and `*` alone of every file.
         let includes_contents = is_folder || !is_anchored || parts.last()? != "*";
-        Some(Self { parts, is_folder, includes_contents, owners: words.collect() })
+        let owners: Vec<String> = words.collect();
+        // GitHub leaves out a line with anything else.
+        let are_valid = owners.iter().all(|owner| owner.contains('@'));
+        are_valid.then_some(Self { parts, is_folder, includes_contents, owners })
     }
 
     fn matches(&self, path: &[&str]) -> bool {
@@ -136,7 +154,7 @@ mod tests {
         let owners = Codeowners::parse(
             "# Owners\n*  @org/all\n*.js @web # pages\n/build/logs/ @ops\ndocs/* docs@example.com\n\
              apps/ @apps\n/scripts @scripts @bob\n**/vendor @vendor\n/apps/free\n\
-             with\\ blank.txt @blank\n[ab].rs @never\n!x @never\n/a/**/z.py @deep\n/team/*/ @team\n",
+             with\\ blank.txt @blank\n[ab].rs @never\n!x @never\nREADME.md all @never\n/a/**/z.py @deep\n/team/*/ @team\n",
         );
         for (path, expected) in [
             ("README.md", &["@org/all"][..]),
@@ -175,6 +193,14 @@ mod tests {
         assert_eq!(of(Some("test/a.py"), "test.ops.A"), ["@tests"], "the file says more");
         assert_eq!(of(None, "test.ops.test_a.TestA"), ["@ops"]);
         assert!(of(Some("/elsewhere/test/ops/a.py"), "").is_empty());
+        let files =
+            Codeowners::parse("/test/ @tests\n/test/ops/test_a.py @a\n/pkg/ @pkg\n*.go @go\n");
+        let of = |class| files.owners_of_test("acme/backend", None, class);
+        assert_eq!(of("test.ops.test_a.TestA"), ["@a"], "what pytest writes by default");
+        assert_eq!(of("test.ops.Test A"), ["@tests"]);
+        assert_eq!(of("github.com/acme/backend/pkg"), ["@go"]);
+        assert_eq!(of("github.com/acme/backend"), ["@go"]);
+        assert!(of("github.com/acme/backend2/pkg").is_empty());
     }
 
     #[test]
