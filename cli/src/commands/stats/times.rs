@@ -175,18 +175,20 @@ fn read_times(args: &ShardArgs) -> Result<BTreeMap<String, f64>, Failure> {
 /// pytest name `tests.test_ops.TestAdd`, not `tests/test_ops.py`.
 fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeMap<&'a str, f64> {
     let stem = |file: &'a str| -> &'a str {
-        let file = file.strip_prefix("./").unwrap_or(file);
+        let file = plain(file);
         let name = file.rfind('/').map_or(0, |at| at + 1);
         file[name..].rfind('.').map_or(file, |at| &file[..name + at])
     };
     let mut known = BTreeMap::new();
     for file in files {
-        let plain = file.strip_prefix("./").unwrap_or(file);
         let bare = stem(file).strip_prefix("test/").unwrap_or(stem(file));
-        let names = [file, plain, stem(file), bare];
+        let names = [file, plain(file), stem(file), bare];
         if let Some(seconds) = names.iter().find_map(|name| times.get(*name)) {
             known.insert(file.as_str(), *seconds);
         }
+    }
+    for (file, seconds) in times_of_paths(files, times) {
+        known.entry(file).or_insert(seconds);
     }
     // Classes are named from the tests' own root folder on, which may be below that of the list. A name
     // that fits two files tells of neither.
@@ -211,6 +213,30 @@ fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeM
     known
 }
 
+fn plain(file: &str) -> &str {
+    file.strip_prefix("./").unwrap_or(file)
+}
+
+/// The seconds of files whose whole paths on a runner the reports name, as those of Mocha and PHPUnit do. Runners have
+/// different folders: the highest counts.
+fn times_of_paths<'a>(
+    files: &'a [String],
+    times: &BTreeMap<String, f64>,
+) -> BTreeMap<&'a str, f64> {
+    let listed: BTreeMap<&str, &'a str> = files.iter().map(|file| (plain(file), &**file)).collect();
+    let mut known: BTreeMap<&str, f64> = BTreeMap::new();
+    for (path, seconds) in times {
+        let path = path.replace('\\', "/");
+        let is_whole = path.starts_with('/') || path.get(1..3) == Some(":/");
+        let mut ends = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
+        if let Some(file) = ends.find_map(|end| listed.get(end)).filter(|_| is_whole) {
+            let time = known.entry(*file).or_default();
+            *time = time.max(*seconds);
+        }
+    }
+    known
+}
+
 /// Puts the longest file into the shortest shard, again and again. A file without a time counts as the
 /// mean. The same input gives the same shards, so each job of a matrix can compute its own.
 fn split(files: &[String], known: &BTreeMap<&str, f64>, shards: usize) -> Vec<(Vec<String>, f64)> {
@@ -221,7 +247,8 @@ fn split(files: &[String], known: &BTreeMap<&str, f64>, shards: usize) -> Vec<(V
         .map(|file| (file, known.get(file.as_str()).copied().unwrap_or(mean)))
         .collect();
     timed.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    timed.dedup_by(|a, b| a.0 == b.0);
+    let mut seen = BTreeSet::new();
+    timed.retain(|&(file, _)| seen.insert(plain(file)));
     let mut all: Vec<(Vec<String>, f64)> = vec![(vec![], 0.0); shards];
     for (file, seconds) in timed {
         let shortest = (0..shards).min_by(|a, b| {
@@ -288,6 +315,33 @@ mod tests {
         let of = |file: usize| known.get(files[file].as_str()).copied();
         let expected = [Some(7.5), Some(9.0), Some(2.0), Some(6.0), None, None, Some(0.0)];
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(of), expected);
+    }
+
+    #[test]
+    fn files_that_reports_name_by_their_path_on_a_runner_have_its_time() {
+        let times: BTreeMap<String, f64> = [
+            ("/home/runner/work/app/app/web/a.spec.js", 3.0),
+            ("/__w/app/app/web/a.spec.js", 5.0),
+            ("D:\\a\\app\\app\\web\\b.spec.js", 2.0),
+            ("/home/runner/work/app/app/web/own.js", 9.0),
+            ("web/own.js", 1.0),
+            ("packages/web/c.js", 4.0),
+        ]
+        .into_iter()
+        .map(|(name, seconds)| (name.to_owned(), seconds))
+        .collect();
+        let files =
+            ["./web/a.spec.js", "web/b.spec.js", "web/own.js", "web/c.js"].map(str::to_owned);
+        let known = known_times(&files, &times);
+        let of = |file: usize| known.get(files[file].as_str()).copied();
+        assert_eq!([0, 1, 2, 3].map(of), [Some(5.0), Some(2.0), Some(1.0), None]);
+    }
+
+    #[test]
+    fn file_that_is_listed_twice_is_in_one_shard() {
+        let files = ["a.py", "b.py", "./a.py", "a.py"].map(str::to_owned);
+        let shards = split(&files, &BTreeMap::from([("a.py", 3.0), ("./a.py", 3.0)]), 2);
+        assert_eq!(shards.iter().map(|(files, _)| files.len()).sum::<usize>(), 2);
     }
 
     #[test]
