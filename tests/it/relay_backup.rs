@@ -318,7 +318,7 @@ fn backup_of_a_newer_crcr_is_not_called_damaged() {
     fs::write(&manifest, backup.to_string()).unwrap();
     let (code, _, stderr) = place.run(&["relay", "restore", "copy", "--check"]);
     assert_eq!(code, 1, "{stderr}");
-    for told in ["error[backup]", "schema version 99", "with the version that made it"] {
+    for told in ["error[no-backup]", "schema version 99", "with the version that made it"] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");
     }
 }

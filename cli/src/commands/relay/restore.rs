@@ -275,7 +275,7 @@ fn check(folder: &Path, file: &BackupFile) -> Result<(), Failure> {
         let what = format!("`{}` can't be used", path.display());
         let failure = match error {
             StoreError::Newer { .. } => {
-                Failure::user("backup", what).hint("restore it with the version that made it")
+                Failure::user("no-backup", what).hint("restore it with the version that made it")
             }
             _ => Failure::unexpected("damaged", what),
         };

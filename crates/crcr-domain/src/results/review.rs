@@ -169,7 +169,7 @@ impl LevelStanding {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SecondQuestion {
     pub question: ReviewQuestion,
     pub evidence: Vec<CriterionEvidence>,
