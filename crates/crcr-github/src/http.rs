@@ -208,6 +208,11 @@ impl RetryLoop {
         self.alive_at = self.alive_at.max(at);
     }
 
+    /// Whether the server has been away for as long as it is waited for.
+    pub fn is_out_of_time(&self) -> bool {
+        self.alive_at.elapsed() >= self.retry.total
+    }
+
     /// Starts counting again, because the task made progress.
     pub fn progressed(&mut self) {
         *self = Self { tried: 0, ..self.retry.start() };

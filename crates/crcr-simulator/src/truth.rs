@@ -270,9 +270,11 @@ impl<'a> Truth<'a> {
         webhook.zip(sent).is_none_or(|(webhook, sent)| !self.is_still_there(webhook, &sent))
     }
 
-    /// Whether a run was cancelled in its first attempt.
+    /// Whether a run was cancelled in its first attempt. Of a build elsewhere each step is retried alone.
     fn says_nothing(&self, run: (u64, &LabRun)) -> bool {
-        self.was_cancelled(run) && run.1.ended_attempt == 1
+        let ran_once =
+            || self.newest_jobs(run.0, run.1).into_values().all(|(attempt, _)| attempt == 1);
+        self.was_cancelled(run) && run.1.ended_attempt == 1 && ran_once()
     }
 
     /// Whether a run is over, and the worst of it is that it was cancelled. Killed jobs may not get to report their ends,

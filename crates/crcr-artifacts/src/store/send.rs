@@ -32,7 +32,7 @@ struct PacingState {
 }
 
 /// One block's turn; dropping it lets the next block start.
-struct BlockTurn<'a> {
+pub(super) struct BlockTurn<'a> {
     pacing: &'a BlockPacing,
     halved: usize,
 }
@@ -50,7 +50,7 @@ impl BlockPacing {
         Self { state: Mutex::new(state), freed: Notify::new() }
     }
 
-    async fn turn(&self) -> BlockTurn<'_> {
+    pub(super) async fn turn(&self) -> BlockTurn<'_> {
         loop {
             let freed = self.freed.notified();
             {
@@ -75,12 +75,12 @@ impl BlockPacing {
         self.state.lock().alive_at = Instant::now();
     }
 
-    /// Sends one block with `send` when it is its turn.
+    /// Sends one block with `send`, in its `turn`.
     pub(super) async fn send(
         &self,
+        turn: BlockTurn<'_>,
         send: impl Future<Output = Result<Response, HttpError>>,
     ) -> Result<Response, HttpError> {
-        let turn = self.turn().await;
         let sent = send.await;
         if sent.as_ref().is_err_and(HttpError::is_timeout) {
             let mut state = self.state.lock();
@@ -92,6 +92,7 @@ impl BlockPacing {
                 tracing::debug!(allowed = state.allowed, "blocks time out: fewer at a time");
             }
         }
+        drop(turn);
         sent
     }
 }
@@ -197,7 +198,8 @@ mod tests {
         let pacing = BlockPacing::new(8);
         for allowed in [4, 2, 1, 1] {
             let (before, is_alone) = (pacing.alive_at(), pacing.state.lock().allowed == 1);
-            let sent = (0..8).map(|_| pacing.send(crcr_github::http::send_once(client.put(&url))));
+            let send = async |put| pacing.send(pacing.turn().await, put).await;
+            let sent = (0..8).map(|_| send(crcr_github::http::send_once(client.put(&url))));
             // Those that wait for their turn were sent after the first time-outs, so they count anew.
             let first = sent.take(pacing.state.lock().allowed);
             assert!(futures_util::future::join_all(first).await.iter().all(Result::is_err));

@@ -228,7 +228,8 @@ impl<'a> WebhookChanges<'a> {
             add_dispatches(relay, &mut self.batch, &mut landed, dispatches);
             let key = state_records::delivery_key(&id);
             let unseen = Versioned { key, version: 0, value: None };
-            add_delivery(relay, &mut self.batch, &unseen, &landed, self.webhook).map_err(WebhookError::Refused)?;
+            add_delivery(relay, &mut self.batch, &unseen, &landed, self.webhook)
+                .map_err(WebhookError::Refused)?;
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ impl Simulation {
     /// The process stops that has sent a change of a check run, which GitHub gets minutes later. The label changes
     /// meanwhile. Returns `false` if that doesn't happen.
     pub(super) async fn stop_during(&mut self, index: usize) -> Result<bool, Broken> {
-        if !self.may_freeze() || !self.is_check_run_change(index) {
+        if !self.may_freeze() || !self.is_check_run_change(index) || self.was_held_up(index) {
             return Ok(false);
         }
         let path = self.gates.lock().calls[index].request.uri().path().to_owned();
@@ -72,6 +72,13 @@ impl Simulation {
         // What waits for a replica that starts isn't late.
         self.repaired_at = self.repaired_at.map(|_| self.now());
         Ok(true)
+    }
+
+    /// Whether the sender was frozen: it may have written down long before that it sends the change, and the relay counts
+    /// from then.
+    pub(super) fn was_held_up(&self, index: usize) -> bool {
+        let gates = self.gates.lock();
+        gates.was_frozen[gates.calls[index].replica]
     }
 
     /// Freezes a process that has read what a check run shall show, and is about to write down that it changes it. The

@@ -258,6 +258,7 @@ impl Simulation {
         self.release(&task);
         // What its worker has sent may be the last that GitHub gets.
         if let Some(index) = self.check_run_write(key)
+            && !self.was_held_up(index)
             && self.chance(75)
         {
             let call = self.gates.lock().calls.remove(index);

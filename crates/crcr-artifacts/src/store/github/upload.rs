@@ -591,7 +591,8 @@ impl BlobClient {
         let pacing = pacing.unwrap_or(&own_pacing);
         let mut tries = self.retry.start();
         loop {
-            let sent = pacing.send(self.http.send(put(), body.clone())).await;
+            let turn = pacing.turn().await;
+            let sent = pacing.send(turn, self.http.send(put(), body.clone())).await;
             let Err(error) = stored(sent) else {
                 pacing.got_through();
                 return Ok(());

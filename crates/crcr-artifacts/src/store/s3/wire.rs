@@ -178,11 +178,19 @@ impl SignedClient {
     /// Each try is signed again.
     async fn put_without(&self, put: &PutRequest<'_>, features: u8) -> Result<Response, S3Refusal> {
         let mut tries = self.retry.start();
+        let mut last: Option<S3Refusal> = None;
         loop {
+            let turn = self.pacing.turn().await;
+            tries.server_was_alive(self.pacing.alive_at());
+            // The store can have been silent to others for as long as it is waited for, while this one waited for
+            // its turn.
+            if let Some(refusal) = last.take_if(|_| tries.is_out_of_time()) {
+                return Err(refusal.after(&tries));
+            }
             let refusal = match self.signed(put, features).await {
                 Ok(request) => {
                     let sent = self.http.send(request, put.body.clone());
-                    match self.pacing.send(sent).await {
+                    match self.pacing.send(turn, sent).await {
                         Ok(done) if done.headers().contains_key("etag") => {
                             self.pacing.got_through();
                             return Ok(done);
@@ -205,6 +213,7 @@ impl SignedClient {
             {
                 return Err(refusal.after(&tries));
             }
+            last = Some(refusal);
         }
     }
 

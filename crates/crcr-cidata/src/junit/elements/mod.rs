@@ -154,8 +154,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if self.dialect.is_some() && self.open.is_empty() {
             let mut behind = LimitedText::default();
             let after = text.read_text(&mut behind)?;
-            // A byte order mark begins the next one of several reports.
-            if let Some(behind) = behind.trimmed().filter(|text| text != "\u{feff}") {
+            if let Some(behind) = behind.trimmed().filter(|text| !is_harmless_end(text)) {
                 let first = behind.lines().next().unwrap_or_default();
                 let message = format_args!("`{}` follows, and isn't a report", shorten(first));
                 self.findings.add(JunitRule::Malformed, line, message);
@@ -553,4 +552,11 @@ fn looks_like_result(name: &str) -> bool {
 
 pub(super) fn failure_detail(kind: TestDetailKind, message: String) -> TestDetail {
     TestDetail { kind, type_name: None, message: Some(message), text: None }
+}
+
+/// A byte order mark, which begins the next one of several reports, or what Yarn 1 prints when a script has passed:
+/// its output is often redirected into the report.
+fn is_harmless_end(text: &str) -> bool {
+    let text = text.trim_start_matches("✨").trim_start();
+    text == "\u{feff}" || text.starts_with("Done in ") && text.lines().count() == 1
 }

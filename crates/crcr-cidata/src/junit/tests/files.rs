@@ -78,7 +78,13 @@ fn what_follows_a_report_and_is_none_is_noted() {
         assert_eq!(rules(&report), [(JunitRule::Malformed, 1)], "{behind}");
         assert!(!report.summary.is_truncated && report.grade() == JunitGrade::Invalid);
     }
-    for behind in ["\n", "\n<!-- made by a tool -->", "\u{feff}<testsuite></testsuite>\n"] {
+    for behind in [
+        "\n",
+        "\n<!-- made by a tool -->",
+        "\u{feff}<testsuite></testsuite>\n",
+        "\nDone in 1.24s.\n",
+        "\n✨  Done in 1.24s.\n",
+    ] {
         assert!(rules(&read(format!("{suite}{behind}"))).is_empty(), "{behind}");
     }
     let events = "{\"Action\":\"pass\",\"Package\":\"p\",\"Test\":\"A\"}\n\

@@ -199,11 +199,14 @@ impl<'a> EffectiveRun<'a> {
             && self.not_good().all(HeadJob::says_nothing)
     }
 
-    /// Whether it was cancelled before anything failed. A job that is killed may not get to report its end, and is lost.
+    /// Whether it was cancelled before anything failed. A job that is killed may not get to report its end, and is lost. What
+    /// became of one whose end has no proof isn't known, unless GitHub has cancelled the run.
     fn was_cancelled(&self) -> bool {
+        let has_proof = |job: &HeadJob<'_>| !(job.state.is_open() && job.ended_without_proof);
+        let has_cancelled = self.conclusion() == Some(Conclusion::Cancelled);
         let is_known = !self.is_open() && !self.is_unknown();
         is_known
-            && (self.conclusion() == Some(Conclusion::Cancelled)
+            && ((has_cancelled && self.jobs.iter().all(has_proof))
                 || (self.was_cut() && self.not_good().all(HeadJob::says_nothing)))
     }
 

@@ -187,3 +187,29 @@ fn late_step_of_an_older_build_does_not_hide_the_newer_build() {
     let jobs = vec![job(&first, GOOD, 1), job(&second, BAD, 2), job(&late, GOOD, 3)];
     assert_eq!(state_of(&[dispatch(&SENT, &[], jobs)]), FAILED);
 }
+
+/// Its end was reported with a token of something else. So the build before it, of the same pull request, doesn't count
+/// again, and neither stands for what failed for others.
+#[test]
+fn build_of_which_an_end_has_no_proof_is_not_taken_for_a_cancelled_one() {
+    let ids = |build: &str| ["lint", "test", "end"].map(|job| id(build, 1, "CI", job));
+    let (failed, passed, unproven) = (ids("uuid-1"), ids("uuid-2"), ids("uuid-3"));
+    let of_build = |second, ids: &'static [JobId; 3], ends: [Option<Conclusion>; 3]| {
+        let job = move |(id, end): (&'static JobId, Option<Conclusion>)| HeadJob {
+            is_foreign: true,
+            ends_run: id.job.as_deref() == Some("end"),
+            ended_without_proof: end.is_none(),
+            heard_at: Some(at(second)),
+            ..end.map_or(proven(id, JobState::InProgress), |end| ended(id, end))
+        };
+        ids.iter().zip(ends).map(job).collect::<Vec<_>>()
+    };
+    let leak = |ids: [JobId; 3]| -> &'static [JobId; 3] { Box::leak(Box::new(ids)) };
+    let first = of_build(1, leak(failed), [Some(BAD), Some(BAD), Some(GOOD)]);
+    let second = of_build(2, leak(passed), [Some(GOOD); 3]);
+    let third = of_build(3, leak(unproven), [Some(GOOD), None, Some(GOOD)]).split_off(1);
+    let others = |jobs| HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], jobs) };
+    let all = [dispatch(&SENT, &[], first), others(second), others(third)];
+    assert_eq!(state_of(&all[..2]), PASSED);
+    assert_eq!(state_of(&all), FAILED);
+}
