@@ -448,7 +448,7 @@ fn folder_with_other_content_is_not_emptied() {
 
     let run = upstream.checkout(&["--path", "file"]);
     fs::write(run.folder().join("workspace/file"), "mine").unwrap();
-    let ran = run.run().expect_code(2);
+    let ran = run.run().expect_code(1);
     assert!(ran.stderr.contains("set the input `path`"), "{}", ran.report());
 
     // An earlier checkout of the same repository is: a runner that keeps its folders.

@@ -37,6 +37,8 @@ pub(crate) struct CommitGates {
     pub(crate) frozen_until: [Option<Timestamp>; REPLICAS],
     /// Whether a replica was frozen before its next batch already.
     pub(crate) was_frozen: [bool; REPLICAS],
+    /// When a process last went on.
+    pub(crate) thawed_at: [Option<Timestamp>; REPLICAS],
     /// Whether anything may fail.
     pub(crate) faults: bool,
     /// By delivery and repository: how often the task of a dispatch was leased while it was unsent.
@@ -97,6 +99,7 @@ impl CommitGates {
             reads: vec![],
             frozen_until: [None; REPLICAS],
             was_frozen: [false; REPLICAS],
+            thawed_at: [None; REPLICAS],
             faults: true,
             leases: BTreeMap::new(),
             leased: BTreeMap::new(),

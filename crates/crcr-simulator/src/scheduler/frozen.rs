@@ -11,7 +11,7 @@ use super::{ScheduledEvent, Simulation};
 use crate::ledger::Broken;
 use crate::names::{UPSTREAM, short};
 use crate::stores::StoreKind;
-use crate::truth::spelled_as_usual;
+use crate::truth::{HANDLER, spelled_as_usual};
 
 /// How often that happens in a part of a seed.
 pub(super) const MOST_FREEZES: u32 = 12;
@@ -78,7 +78,8 @@ impl Simulation {
     /// from then.
     pub(super) fn was_held_up(&self, index: usize) -> bool {
         let gates = self.gates.lock();
-        gates.was_frozen[gates.calls[index].replica]
+        let thawed_at = gates.thawed_at[gates.calls[index].replica];
+        thawed_at.is_some_and(|at| gates.now.duration_since(at) < HANDLER)
     }
 
     /// Freezes a process that has read what a check run shall show, and is about to write down that it changes it. The
@@ -161,6 +162,7 @@ impl Simulation {
             if gates.frozen_until[replica].is_some_and(|until| until <= now) {
                 gates.frozen_until[replica] = None;
                 gates.was_frozen[replica] = true;
+                gates.thawed_at[replica] = Some(now);
                 gates.trace.add(format!("r{replica} goes on"));
             }
         }
