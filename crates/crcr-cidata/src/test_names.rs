@@ -145,7 +145,7 @@ pub(crate) fn number_lengths(cases: &[TestCase]) -> Vec<usize> {
 }
 
 fn lengths_of_places(cases: &[TestCase]) -> Vec<(usize, usize)> {
-    let mut named: HashMap<(&str, &str, Option<&str>, &str), Vec<(usize, usize)>> = HashMap::new();
+    let mut named: HashMap<_, Vec<(usize, usize)>> = HashMap::new();
     for (at, case) in cases.iter().enumerate().filter(|(_, case)| case.kind == TestRowKind::Test) {
         if let Some(length) = place_length(&case.name).filter(|length| *length < case.name.len()) {
             let variant = case.variant.as_deref();
