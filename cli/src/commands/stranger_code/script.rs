@@ -386,7 +386,7 @@ fn javascript_reads_data(script: &str) -> bool {
         "createWriteStream",
         "globalThis",
     ];
-    const MODULES: [&str; 6] = ["fs", "node:fs", "path", "node:path", "zlib", "node:zlib"];
+    const MODULES: [&str; 4] = ["crypto", "fs", "path", "zlib"];
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     if script.split(|c| !is_name(c)).any(|word| OTHERS.contains(&word)) {
         return false;
@@ -396,7 +396,7 @@ fn javascript_reads_data(script: &str) -> bool {
     let loads_modules = script.split("require").skip(1).all(|rest| {
         let module = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split(')').next());
         let module = module.map(|module| module.trim().trim_matches(['\'', '"']));
-        module.is_some_and(|module| MODULES.contains(&module))
+        module.is_some_and(|it| MODULES.contains(&it.strip_prefix("node:").unwrap_or(it)))
     });
     fixed_names && loads_modules
 }

@@ -397,7 +397,7 @@ async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_u
     assert!(blamed > 5 && passed > 50, "{blamed} {passed}");
     let (_, page) = site.get(&format!("/crcr/{repo}?window=30d")).await;
     assert!(page.contains("<th scope=\"col\">Whose fault</th>"), "{page}");
-    assert!(page.contains("<span class=\"tag\">upstream</span>"), "{page}");
+    assert!(page.contains("<span class=\"tag\">this change</span>"), "{page}");
     let listed = format!("events=pr\">{left_out}</a>)</dt>");
     assert!(page.contains("CI job pass without upstream's failures (<a "), "{page}");
     assert!(page.contains(&listed), "{page}");
