@@ -462,20 +462,26 @@ fn earlier_attempts_of_bazel_are_attempts_of_its_tests_in_folders_and_zips() {
         // Whose last attempt isn't there.
         ("test-reports/bar/test_attempts/attempt_1.xml", xml("<error message='gone'/>")),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    for (path, content) in &files {
-        let path = folder.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-    let zipped = tempfile::tempdir().unwrap();
-    let members: Vec<_> = files.iter().map(|(path, xml)| (*path, xml.as_bytes())).collect();
-    fs::write(zipped.path().join("test-reports-linux_1.zip"), zip(&members)).unwrap();
-    for folder in [folder.path(), zipped.path()] {
+    for folder in in_folder_and_zip(&files) {
+        let folder = folder.path();
         let json = parsed(&offline(folder, &["--dry-run", "--format", "json"]).run());
         let counts = ["tests", "successes", "errors", "flaky", "files"].map(|count| &json[count]);
         assert_eq!(counts, [2, 1, 1, 1, 2], "{json}");
     }
+}
+
+/// A folder with these files, and one with a zip of them.
+fn in_folder_and_zip(files: &[(&str, impl AsRef<str>)]) -> [tempfile::TempDir; 2] {
+    let [folder, zipped] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for (path, content) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content.as_ref()).unwrap();
+    }
+    let members: Vec<_> =
+        files.iter().map(|(path, content)| (*path, content.as_ref().as_bytes())).collect();
+    fs::write(zipped.path().join("test-reports-linux_1.zip"), zip(&members)).unwrap();
+    [folder, zipped]
 }
 
 #[test]
@@ -496,16 +502,8 @@ fn attempts_of_dotnet_that_ran_only_failed_tests_are_one_report_in_folders_and_z
         ("out/Retries/x7f2q/2/a.trx", &last),
         ("out/a.trx", &last),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    for (path, content) in &files {
-        let path = folder.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-    let zipped = tempfile::tempdir().unwrap();
-    let members: Vec<_> = files.iter().map(|(path, trx)| (*path, trx.as_bytes())).collect();
-    fs::write(zipped.path().join("test-reports-linux_1.zip"), zip(&members)).unwrap();
-    for folder in [folder.path(), zipped.path()] {
+    for folder in in_folder_and_zip(&files) {
+        let folder = folder.path();
         let json = parsed(&offline(folder, &["--dry-run", "--format", "json"]).run());
         let counts = ["tests", "successes", "failures", "flaky", "files"].map(|count| &json[count]);
         assert_eq!(counts, [2, 2, 0, 1, 1], "{json}");

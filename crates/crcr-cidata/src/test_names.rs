@@ -272,7 +272,7 @@ mod tests {
             ("/opt/runner-3/_work/App/App/src/a.js", "src/a.js"),
             ("/__w/app/app/app/app/a.js", "app/app/a.js"),
             (r"D:\a\app\app\a.Tests.ps1", "a.Tests.ps1"),
-            // Other folders, and what is no path of a machine.
+            // Other folders, and texts that only look like a path.
             ("/home/app/src/a.js", "/home/app/src/a.js"),
             ("/home/runner/work/app/app", "/home/runner/work/app/app"),
             ("app/app/a.js", "app/app/a.js"),

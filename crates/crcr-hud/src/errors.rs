@@ -236,7 +236,7 @@ pub fn page(view: &View<'_>, status: u16, text: &str, links: &[(String, String)]
             h1 { (title) }
             p { bdi { (text) } }
             @if !links.is_empty() {
-                // What GitHub shows is no guess.
+                // GitHub knows whether it exists; other pages here would be a guess.
                 @if status == 404 && links[0].0.starts_with('/') { p { "Is it one of these?" } }
                 ul.plain { @for (address, name) in links { li { a href=(address) { bdi { (name) } } } } }
             }

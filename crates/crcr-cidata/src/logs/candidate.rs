@@ -10,7 +10,7 @@ pub(super) const MAX_CONTEXT_LINE_BYTES: usize = 500;
 pub(super) const MAX_LINE_BYTES: usize = 4096;
 
 /// A line that may explain the failure.
-pub(super) struct Candidate {
+pub(super) struct LineCandidate {
     /// Counts the segments of the log.
     pub(super) ordinal: u64,
     pub(super) line_number: u64,
@@ -33,7 +33,7 @@ pub(super) struct CandidateText {
     pub(super) after: Vec<String>,
 }
 
-impl Candidate {
+impl LineCandidate {
     pub(super) fn text(&self) -> &CandidateText {
         self.text.as_ref().expect("lines are copied before they are weighed")
     }

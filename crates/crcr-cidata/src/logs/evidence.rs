@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 
-use super::candidate::{Candidate, CandidateText, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
+use super::candidate::{CandidateText, LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::cleaner::{CleanChunk, TestOutput, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, is_success_of_all};
@@ -58,9 +58,9 @@ struct OpenSection {
     checks_files: bool,
     /// Whether the runner reports an error in it, which ends an action that isn't a script.
     has_error_of_runner: bool,
-    pool: Vec<Candidate>,
+    pool: Vec<LineCandidate>,
     /// Lines that the pool had no place for and a specific rule matches.
-    specific: Vec<Candidate>,
+    specific: Vec<LineCandidate>,
     /// Lines that specific rules were tried on for that.
     tried: u32,
     /// Lines that promise less than this aren't looked at any more.
@@ -79,7 +79,7 @@ pub(super) struct Evidence<'r> {
     failed_count: u64,
     /// Whether nobody says that the only failed section has failed.
     is_guessed: bool,
-    elsewhere: Vec<Candidate>,
+    elsewhere: Vec<LineCandidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
     /// The last lines before the present chunk.
     tail: VecDeque<TailLine>,
@@ -189,7 +189,7 @@ impl<'r> Evidence<'r> {
         (self.section.pool, self.elsewhere) = (pool, elsewhere);
     }
 
-    fn copy_text(&self, chunk: &CleanChunk, candidate: &mut Candidate) {
+    fn copy_text(&self, chunk: &CleanChunk, candidate: &mut LineCandidate) {
         if candidate.text.is_none() {
             #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
             let index = (candidate.ordinal - self.ordinal) as usize;
@@ -264,7 +264,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// Lines of sections that didn't fail, or of which nobody says so.
-    fn remember_elsewhere(&mut self, pool: Vec<Candidate>) {
+    fn remember_elsewhere(&mut self, pool: Vec<LineCandidate>) {
         self.elsewhere.extend(pool);
         if self.elsewhere.len() > 4 * ELSEWHERE_LINES {
             self.keep_elsewhere();
@@ -307,7 +307,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// What a specific rule matches decides, however many other lines promise more.
-    fn keep_specific(&mut self, chunk: &CleanChunk, dropped: Vec<Candidate>) {
+    fn keep_specific(&mut self, chunk: &CleanChunk, dropped: Vec<LineCandidate>) {
         for mut candidate in dropped {
             let is_decided = candidate.output.may_decide(false);
             if !candidate.marks.has(LineMarks::OF_A_SPECIFIC_RULE) || !is_decided {
@@ -355,13 +355,13 @@ impl<'r> Evidence<'r> {
         ordinal: u64,
         marks: LineMarks,
         shape: u64,
-    ) -> Candidate {
+    ) -> LineCandidate {
         let segment = chunk.segments[index];
         let previous = match index {
             0 => self.last_line_number,
             index => chunk.segments[index - 1].line_number,
         };
-        Candidate {
+        LineCandidate {
             ordinal,
             line_number: segment.line_number,
             marks,
@@ -419,7 +419,7 @@ impl<'r> Evidence<'r> {
         section.pool.sort_by_key(|line| line.ordinal);
     }
 
-    fn tail_candidate(&self, ordinal: u64) -> Option<Candidate> {
+    fn tail_candidate(&self, ordinal: u64) -> Option<LineCandidate> {
         let back = usize::try_from(self.ordinal - ordinal).ok()?;
         let index = self.tail.len().checked_sub(back)?;
         let line = &self.tail[index];
@@ -430,7 +430,7 @@ impl<'r> Evidence<'r> {
         let before = self.tail.range(index.saturating_sub(CONTEXT_LINES)..index);
         let after = self.tail.range(index + 1..).take(CONTEXT_LINES);
         let previous = index.checked_sub(1).map_or(line.line_number, |i| self.tail[i].line_number);
-        Some(Candidate {
+        Some(LineCandidate {
             ordinal,
             line_number: line.line_number,
             marks: LineMarks::default(),
@@ -498,7 +498,7 @@ impl<'r> Evidence<'r> {
     /// The features of lines in the order of the log.
     fn weigh(
         &self,
-        pool: Vec<Candidate>,
+        pool: Vec<LineCandidate>,
         start: u64,
         end: u64,
         section: Option<u64>,
@@ -541,7 +541,7 @@ impl<'r> Evidence<'r> {
 
     fn weighed(
         &self,
-        candidate: Candidate,
+        candidate: LineCandidate,
         start: u64,
         end: u64,
         section: Option<u64>,
@@ -677,15 +677,19 @@ fn log_count_u64(count: u64) -> f32 {
 }
 
 /// Keeps the most promising lines, of equal ones the first and the last, in the order of the log. Returns the others.
-fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) -> Vec<Candidate> {
-    let promise = |line: &Candidate| std::cmp::Reverse(line.marks.promise(line.is_red));
+fn keep_most_promising(
+    pool: &mut Vec<LineCandidate>,
+    first: usize,
+    last: usize,
+) -> Vec<LineCandidate> {
+    let promise = |line: &LineCandidate| std::cmp::Reverse(line.marks.promise(line.is_red));
     if first < pool.len() {
         pool.select_nth_unstable_by_key(first, |line| (promise(line), line.ordinal));
     }
     let mut rest = pool.split_off(first.min(pool.len()));
     let mut dropped = vec![];
     if last < rest.len() {
-        let key = |line: &Candidate| (promise(line), std::cmp::Reverse(line.ordinal));
+        let key = |line: &LineCandidate| (promise(line), std::cmp::Reverse(line.ordinal));
         rest.select_nth_unstable_by_key(last, key);
         dropped = rest.split_off(last);
     }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
-use super::candidate::{Candidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
+use super::candidate::{LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::cleaner::cut_text;
 use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleScope, RuleSet};
@@ -13,7 +13,7 @@ use super::traceback::TracebackPart;
 const MAX_REASONS: usize = 6;
 
 pub(super) struct WeighedLine {
-    pub(super) candidate: Candidate,
+    pub(super) candidate: LineCandidate,
     pub(super) features: Features,
     /// The rule that decides about the line, if it is one that matches.
     pub(super) rule: Option<usize>,

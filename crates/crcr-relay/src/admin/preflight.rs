@@ -117,7 +117,7 @@ async fn write_to_archive(url: &str) -> Result<(), ObjectStoreError> {
     archive.put("logs/check", Bytes::from_static(b"crcr\n")).await
 }
 
-/// Says which events become rows by the settings and never come. Only pages need them, so it is no problem.
+/// Warns of events that the settings keep and GitHub never sends. Only pages need them, so the check passes.
 fn tell_unkept(config: &Config, events: &[String]) {
     let WebhookEvents::Named(kept) = &config.webhook_events else { return };
     let missing: Vec<_> =

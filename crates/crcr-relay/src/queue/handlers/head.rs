@@ -91,7 +91,7 @@ impl Head {
         let (check_runs, pull_request) = shown
             .min_by_key(|(visibility, dispatch)| {
                 let is_left = dispatch.pull_request.is_some_and(|it| left_by.contains(&it));
-                (rank(*visibility), is_left, !is_trusted(dispatch))
+                (visibility_rank(*visibility), is_left, !is_trusted(dispatch))
             })
             .map_or((CheckRunVisibility::NoneForEvent, None), |(visibility, dispatch)| {
                 (visibility, dispatch.pull_request)
@@ -315,7 +315,7 @@ impl Head {
 }
 
 /// One pull request that asks for check runs is enough; otherwise the reason that a label could change. The lowest counts.
-fn rank(visibility: CheckRunVisibility) -> u8 {
+fn visibility_rank(visibility: CheckRunVisibility) -> u8 {
     match visibility {
         CheckRunVisibility::Shown => 0,
         CheckRunVisibility::NoneWithoutLabel => 1,
@@ -440,6 +440,10 @@ fn origin(dispatch: &Dispatch) -> String {
     }
 }
 
+/// Above every [`Dispatch::order`], which is a time in milliseconds, and small enough for the scores of Redis, which are
+/// exact up to 2⁵³.
+const ABOVE_TIMES: i64 = 1 << 48;
+
 /// Adds the delivery of `dispatch` to those about its commit.
 pub(crate) fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
     let (head, origin) = (&dispatch.head_sha, origin(dispatch));
@@ -447,7 +451,7 @@ pub(crate) fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Di
         set: state_records::commit_deliveries_key(head, &origin),
         member: dispatch.delivery.clone(),
         // What a draft's runs leave out is waited for, so its author's drafts don't push out who asks for that.
-        score: if dispatch.is_draft { dispatch.order } else { (1 << 48) + dispatch.order },
+        score: if dispatch.is_draft { dispatch.order } else { ABOVE_TIMES + dispatch.order },
         expires_at: relay.expiry(),
     });
     add_origin(relay, batch, dispatch, origin, 0);
@@ -471,9 +475,9 @@ pub(crate) fn add_evidence(
         score: match weight {
             DeliveryWeight::Usual => dispatch.order,
             // The oldest first: a cancelled run says nothing beside an older one.
-            DeliveryWeight::Cancelled => (1 << 48) - dispatch.order,
-            DeliveryWeight::Unsettled => (1 << 49) + dispatch.order,
-            DeliveryWeight::Failed => (1 << 50) + dispatch.order,
+            DeliveryWeight::Cancelled => ABOVE_TIMES - dispatch.order,
+            DeliveryWeight::Unsettled => 2 * ABOVE_TIMES + dispatch.order,
+            DeliveryWeight::Failed => 4 * ABOVE_TIMES + dispatch.order,
         },
         expires_at: relay.expiry(),
     });
@@ -481,10 +485,10 @@ pub(crate) fn add_evidence(
         DeliveryWeight::Usual | DeliveryWeight::Cancelled => {}
         _ if is_trusted(dispatch) => add_origin(relay, batch, dispatch, origin, 0),
         DeliveryWeight::Unsettled => {
-            add_origin(relay, batch, dispatch, format!("{UNSETTLED}{origin}"), 1 << 47);
+            add_origin(relay, batch, dispatch, format!("{UNSETTLED}{origin}"), ABOVE_TIMES / 2);
         }
         DeliveryWeight::Failed => {
-            add_origin(relay, batch, dispatch, format!("{FAILED}{origin}"), 1 << 48);
+            add_origin(relay, batch, dispatch, format!("{FAILED}{origin}"), ABOVE_TIMES);
         }
     }
 }
@@ -505,8 +509,8 @@ fn add_origin(
     // Nobody else's pull requests can take the place of upstream's own events, and new accounts not that of somebody
     // who has contributed before.
     let first = match dispatch.pull_request {
-        None => 1 << 50,
-        Some(_) if is_trusted(dispatch) => 1 << 49,
+        None => 4 * ABOVE_TIMES,
+        Some(_) if is_trusted(dispatch) => 2 * ABOVE_TIMES,
         Some(_) => strangers_score,
     };
     batch.set_inserts.push(SetInsert {
