@@ -104,12 +104,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let (mut result, mut label, mut has_time) = (TestResult::Unfinished, String::new(), false);
+        let mut full_name = String::new();
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "result", "label", "duration"],
+            ["name", "fullname", "classname", "result", "label", "duration"],
             |this, key, raw| match key {
                 "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "fullname" => full_name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
                     open.case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
@@ -126,6 +128,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             result = TestResult::Error;
         }
         open.status = Some(result);
+        if let Some(fixture) = fixture_with_arguments(&full_name, &open.case) {
+            open.case.classname = fixture.into();
+        }
         self.push_case(open, has_time)
     }
 
@@ -400,4 +405,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 /// A result without its label and place, as in `Skipped:Ignored` and `Failed:Error(SetUp)`.
 fn nunit_status(raw: &str) -> &str {
     raw.split([':', '(']).next().unwrap_or(raw)
+}
+
+/// The class of a fixture that runs several times, with its arguments: `A.F(1)` and `A.F<Int32>`. `classname` leaves them
+/// out, so tests of one name would only be told apart by their order.
+fn fixture_with_arguments<'a>(full_name: &'a str, case: &TestCase) -> Option<&'a str> {
+    let fixture = full_name.strip_suffix(case.name.as_str())?.strip_suffix('.')?;
+    // Of a generic class, as in ``A.F`1``.
+    let class = case.classname.split('`').next().unwrap_or_default();
+    fixture.strip_prefix(class)?.starts_with(['(', '<']).then_some(fixture)
 }

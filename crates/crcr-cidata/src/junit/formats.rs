@@ -107,6 +107,22 @@ fn nunit_assembly_that_can_not_be_loaded_is_told_by_its_reason() {
     assert_eq!(run("Skipped").tally.tests, 0);
 }
 
+#[test]
+fn tests_of_an_nunit_fixture_with_arguments_have_them_in_their_class() {
+    let report = read(
+        "<test-run result='Failed'><test-suite type='Assembly' name='a.dll' result='Failed'>\
+         <test-case name='T' fullname='A.F(1).T' classname='A.F' result='Failed' duration='0'/>\
+         <test-case name='T(2.5)' fullname='A.F(2).T(2.5)' classname='A.F' result='Passed' duration='0'/>\
+         <test-case name='T' fullname='A.G&lt;Int32&gt;.T' classname='A.G`1' result='Passed' duration='0'/>\
+         <test-case name='T' fullname='A.H+I.T' classname='A.H+I' result='Passed' duration='0'/>\
+         <test-case name='T' fullname='n.J.T' classname='J' result='Passed' duration='0'/>\
+         <test-case name='a.py::t' fullname='a.py::t' classname='a.py' result='Passed' duration='0'/>\
+         </test-suite></test-run>",
+    );
+    let classes: Vec<_> = report.cases.iter().map(|case| &*case.classname).collect();
+    assert_eq!(classes, ["A.F(1)", "A.F(2)", "A.G<Int32>", "A.H+I", "J", "a.py"]);
+}
+
 /// Unity's test runner writes the label and the place of a result into it.
 #[test]
 fn nunit_result_with_a_label_is_read_as_without_it() {
