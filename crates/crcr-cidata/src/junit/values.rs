@@ -157,8 +157,13 @@ pub(super) fn path_of_place(place: &str) -> &str {
 }
 
 /// Whether a host is one of many: names of projects, which Playwright writes as `hostname`, look like words.
-/// GitHub's runners are `runnervmf2e7y` or `fv-az1234-567`.
 pub(super) fn is_machine_name(host: &str) -> bool {
     let digits = host.bytes().filter(u8::is_ascii_digit).count();
-    host == "localhost" || host.contains('.') || host.starts_with("runnervm") || digits >= 3
+    let may_be_host = !host.contains(char::is_whitespace);
+    is_runner_name(host) || (may_be_host && (host.contains('.') || digits >= 3))
+}
+
+/// GitHub's runners are `runnervmf2e7y` or `fv-az1234-567`.
+pub(super) fn is_runner_name(host: &str) -> bool {
+    host == "localhost" || host.starts_with("runnervm") || host.starts_with("fv-az")
 }

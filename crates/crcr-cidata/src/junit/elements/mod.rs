@@ -101,6 +101,8 @@ pub(super) struct ElementReader<F> {
     names: HashSet<Arc<str>>,
     /// Whether the suites' `hostname` is the name of a project, as Playwright writes it.
     is_hostname_project: bool,
+    /// Whether the root has an empty name and id, as Playwright writes it unless it is told another.
+    is_root_playwright: bool,
     /// Whether the root has the name that Biome gives it.
     is_root_biome: bool,
     /// Whether the root is a `<testsuites>` without attributes, as Node.js writes it.
@@ -133,6 +135,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite_elements: 0,
             names: HashSet::new(),
             is_hostname_project: false,
+            is_root_playwright: false,
             is_root_biome: false,
             is_root_plain: false,
             node_sums: NodeSums::default(),

@@ -14,7 +14,9 @@ use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
-use crate::junit::values::{is_machine_name, parse_sum, parse_timestamp, shorten, status_result};
+use crate::junit::values::{
+    is_machine_name, is_runner_name, parse_sum, parse_timestamp, shorten, status_result,
+};
 
 /// More names of suites are dropped.
 const MAX_SUITES: usize = 10_000;
@@ -39,7 +41,7 @@ const WEBDRIVERIO_BROWSER: &str = "capabilities";
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
     pub(super) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
-        let (mut has_id, mut has_name) = (false, false);
+        let (mut has_id, mut has_name, mut is_named) = (false, false, false);
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
         let mut is_xctest = false;
@@ -56,10 +58,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "failures" | "errors" | "failed" | "failure" | "errored" | "timeouts"
                 | "crashed" | "aborted" => declared.read(key, this.failure_sum(raw, line)),
                 "status" | "result" => has_failed |= is_failed_status(raw),
-                "id" => has_id = true,
+                "id" => {
+                    has_id = true;
+                    is_named |= !raw.is_empty();
+                }
                 "package" => linter = linter.or((raw == "tslint").then_some(LinterReport::Tslint)),
                 _ => {
                     has_name = true;
+                    is_named |= !raw.is_empty();
                     linter = linter.or((raw == "Oxlint").then_some(LinterReport::Oxlint));
                     is_pytest = raw == "pytest tests";
                     is_xctest = XCTEST_ROOTS.contains(&raw) || raw.ends_with(".xctest");
@@ -86,6 +92,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 root.element.repeats = RepeatedTest::Xctest;
             }
             self.is_hostname_project = has_id && has_name;
+            self.is_root_playwright = self.is_hostname_project && !is_named;
             self.is_root_biome = is_biome;
             self.is_root_plain = tag.attributes().next().is_none();
         }
@@ -159,7 +166,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             }
         }
         suite.has_hostname = hostname.is_some();
-        if let Some(project) = hostname.filter(|host| !is_machine_name(host))
+        let is_machine =
+            if self.is_root_playwright { is_runner_name } else { is_machine_name };
+        if let Some(project) = hostname.filter(|host| !is_machine(host))
             && self.is_hostname_project
         {
             suite.variant = Some(project);

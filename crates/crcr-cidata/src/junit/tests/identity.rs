@@ -53,6 +53,12 @@ fn hostname_is_a_project_where_the_root_is_playwrights_and_no_machine_anywhere()
     assert_eq!(variant("id='' name=''", "chromium").as_deref(), Some("chromium"));
     assert_eq!(variant("id='' name=''", "runnervmf2e7y"), None);
     assert_eq!(variant("name=''", "builder"), None);
+    for project in ["desktop-1920x1080", "v1.2", "Desktop 1280x720"] {
+        assert_eq!(variant("id='' name=''", project).as_deref(), Some(project));
+    }
+    // With a name of its own, as by `PLAYWRIGHT_JUNIT_SUITE_NAME`, another tool may have written it.
+    assert_eq!(variant("id='' name='e2e'", "ci-worker-1234"), None);
+    assert_eq!(variant("id='' name='e2e'", "iPad 1024x768").as_deref(), Some("iPad 1024x768"));
 }
 
 #[test]
