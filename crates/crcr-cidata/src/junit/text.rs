@@ -177,27 +177,44 @@ impl TextSink for EntitySearch {
     }
 }
 
+/// A crash that the output of a suite tells of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Crash {
+    pub message: String,
+    /// Whether the test in which it happened has failed, too.
+    pub fails_test: bool,
+}
+
 /// Finds the report of a Go program that crashed: a line `panic: …` or `fatal error: …`, and below it
-/// a line `goroutine …`.
+/// a line `goroutine …`. And what .NET's `JunitXml.TestLogger` only writes there: that the run failed outside its tests.
 #[derive(Debug, Default)]
-pub(super) struct GoCrashSearch {
+pub(super) struct CrashSearch {
     /// The beginning of the current line.
     line: String,
     message: Option<String>,
     has_goroutine: bool,
+    dotnet: Option<String>,
 }
 
-impl GoCrashSearch {
+impl CrashSearch {
     const MAX_LINE_BYTES: usize = 1000;
 
-    pub(super) fn message(mut self) -> Option<String> {
+    pub(super) fn crash(mut self) -> Option<Crash> {
         self.end_line();
-        self.message.filter(|_| self.has_goroutine)
+        match self.dotnet {
+            Some(message) => Some(Crash { message, fails_test: false }),
+            None => {
+                let message = self.message.filter(|_| self.has_goroutine)?;
+                Some(Crash { message, fails_test: true })
+            }
+        }
     }
 
     fn end_line(&mut self) {
         let line = self.line.trim_end();
-        if self.message.is_none() {
+        if let Some(error) = line.strip_prefix("Error - ").filter(|error| is_error_of_run(error)) {
+            self.dotnet = Some(error.to_owned());
+        } else if self.message.is_none() {
             if line.starts_with("panic: ") || line.starts_with("fatal error: ") {
                 self.message = Some(line.to_owned());
             }
@@ -208,9 +225,18 @@ impl GoCrashSearch {
     }
 }
 
-impl TextSink for GoCrashSearch {
+/// Whether a message of vstest or xUnit.net tells of more than a failed test.
+fn is_error_of_run(error: &str) -> bool {
+    let is_xunit = || error.starts_with("[xUnit.net ");
+    let outside_tests = ["Catastrophic failure", "Cleanup Failure ("];
+    error.starts_with("The active test run was aborted")
+        || error.starts_with("An exception occurred while invoking executor")
+        || (is_xunit() && outside_tests.iter().any(|what| error.contains(what)))
+}
+
+impl TextSink for CrashSearch {
     fn is_wanted(&self) -> bool {
-        !self.has_goroutine
+        !self.has_goroutine && self.dotnet.is_none()
     }
 
     fn push(&mut self, text: &str) {

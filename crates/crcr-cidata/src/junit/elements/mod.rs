@@ -19,7 +19,7 @@ use super::suites::{NodeSums, OpenSuite};
 use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
-use super::text::{EntitySearch, GoCrashSearch, LimitedText, TextFlaws};
+use super::text::{CrashSearch, EntitySearch, LimitedText, TextFlaws};
 use super::values::{parse_sum, shorten, status_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(super) struct ElementReader<F> {
     outer_cases: Vec<(usize, OpenCase)>,
     pub trx: TrxTests,
     detail: Option<OpenDetail>,
-    crash: GoCrashSearch,
+    crash: CrashSearch,
     cases: u64,
     suite_elements: u32,
     names: HashSet<Arc<str>>,
@@ -130,7 +130,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             outer_cases: Vec::new(),
             trx: TrxTests::default(),
             detail: None,
-            crash: GoCrashSearch::default(),
+            crash: CrashSearch::default(),
             cases: 0,
             suite_elements: 0,
             names: HashSet::new(),
@@ -364,10 +364,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
             }
             Some(ReportElement::SuiteOutput) => {
-                let message = std::mem::take(&mut self.crash).message();
+                let crash = std::mem::take(&mut self.crash).crash();
                 let has_failure = self.suites.last().is_some_and(OpenSuite::has_failure);
-                if let Some(message) = message.filter(|_| !has_failure) {
-                    self.fail_suite(failure_detail(TestDetailKind::Error, message))?;
+                if let Some(crash) = crash.filter(|crash| !(crash.fails_test && has_failure)) {
+                    self.fail_suite(failure_detail(TestDetailKind::Error, crash.message))?;
                 }
             }
             _ => {}

@@ -405,6 +405,22 @@ fn panic_that_a_passing_suite_prints_is_no_failure() {
 }
 
 #[test]
+fn crash_that_dotnets_junit_logger_only_prints_is_a_failure_beside_a_failed_test() {
+    let report = |error: &str| {
+        read(suite(&format!(
+            "<testcase name='a'><failure/></testcase><system-err>Warning - x\nError - {error}\n</system-err>"
+        )))
+    };
+    for error in [
+        "The active test run was aborted. Reason: Test host process crashed",
+        "[xUnit.net 00:00:01.02]     [Test Class Cleanup Failure (A.T)]: boom",
+    ] {
+        assert_eq!(results(&report(error)), [("a", TestResult::Failure), ("", TestResult::Error)]);
+    }
+    assert_eq!(report("[xUnit.net 00:00:01.02]     A.T.a [FAIL]").tally.tests, 1);
+}
+
+#[test]
 fn class_that_junit_or_sbt_cannot_run_is_a_failed_suite() {
     for name in [
         "initializationError",
