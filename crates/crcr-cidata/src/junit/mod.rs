@@ -27,8 +27,8 @@ mod tests;
 mod text;
 mod values;
 
-/// Extensions of the files in which reports are looked for.
-pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
+/// Extensions of the files in which reports are looked for. TAP isn't read, and each file of it is named.
+pub const REPORT_EXTENSIONS: [&str; 5] = ["xml", "trx", "json", "jsonl", "tap"];
 
 /// Why a file that [`is_compressed_report`] names isn't read.
 pub const COMPRESSED_REPORT: &str = "it is compressed: unpack it first";

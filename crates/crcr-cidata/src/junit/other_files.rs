@@ -11,6 +11,7 @@ pub struct OtherFile {
 
 #[derive(Debug, PartialEq, Eq)]
 struct KnownFile {
+    /// Empty if it isn't XML.
     root: &'static str,
     is: &'static str,
     /// How to get a report that is read; `None` for files without tests.
@@ -70,6 +71,7 @@ const KNOWN: &[KnownFile] = &[
     tests("test-suite", "a report of Allure 1", "write JUnit as well"),
     tests("testExecutions", "SonarQube's format of tests", "write JUnit as well"),
     tests("unitTest", "SonarQube's format of tests", "write JUnit as well"),
+    tests("tests", "PHPUnit's TestDox", "run the tests with `--log-junit report.xml`"),
     tests(
         "plist",
         "a property list, such as Xcode's",
@@ -80,6 +82,7 @@ const KNOWN: &[KnownFile] = &[
     no_tests("report", "a coverage report of JaCoCo"),
     no_tests("CoverageSession", "a coverage report of OpenCover"),
     no_tests("CoverageDSPriv", "a coverage report of Visual Studio"),
+    no_tests("phpunit", "a configuration or a coverage report of PHPUnit"),
     no_tests("checkstyle", "a lint report of Checkstyle"),
     no_tests("pmd", "a lint report of PMD"),
     no_tests("pmd-cpd", "a report of duplicates by PMD"),
@@ -92,79 +95,143 @@ const KNOWN: &[KnownFile] = &[
     no_tests("svg", "a picture"),
 ];
 
-const JSON: KnownFile = no_tests("{", "JSON, and not the lines of `go test -json`");
+const JSON: KnownFile = no_tests("", "JSON, and not the lines of `go test -json`");
 
 /// Reports that aren't XML: what all of each are near its start.
 const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
     (&["TAP version "], TAP),
     (
+        &["##teamcity["],
+        tests("", "a log with messages for TeamCity", "let the test tool write JUnit as well"),
+    ),
+    (
+        &["\"testsuites\":", "\"disabled\":", "\"failures\":"],
+        tests("", "GoogleTest's own JSON", "run the tests with `--gtest_output=xml:report.xml`"),
+    ),
+    (
+        &["\"metadata\":", "\"catch2-version\":"],
+        tests("", "Catch2's own JSON", "run the tests with `--reporter junit`"),
+    ),
+    (&["\"testNodes\":", "\"testPlanConfigurations\":"], XCODE),
+    (&["\"testFailures\":", "\"totalTestCount\":"], XCODE),
+    (&["\"ActionsInvocationRecord\""], XCODE),
+    (
+        &["\"kind\":", "\"payload\":", "\"version\":"],
+        tests("", "the events of Swift Testing", "use `swift test --xunit-output report.xml`"),
+    ),
+    (
+        &["\"started\":", "\"buildToolVersion\":"],
+        tests("", "Bazel's build events", "keep the files `test.xml` in `bazel-testlogs`"),
+    ),
+    (
+        &["\"returncode\":", "\"starttime\":", "\"result\":"],
+        tests("", "Meson's own JSON", "keep `meson-logs/testlog.junit.xml`"),
+    ),
+    (
+        &["\"reportversion\":", "\"toxversion\":"],
+        tests("", "tox's own JSON", "let the commands of its environments write JUnit"),
+    ),
+    (
+        &["\"userAgents\":", "\"fixtures\":"],
+        tests("", "TestCafe's own JSON", "use its reporter `xunit`"),
+    ),
+    (
+        &["\"startedTestsAt\":", "\"totalFailed\":"],
+        tests("", "the JSON of Cypress", "use `--reporter junit`"),
+    ),
+    (
+        &["\"collection\":", "\"info\":", "\"item\":"],
+        tests("", "Newman's own JSON", "use its reporter `junit`"),
+    ),
+    (
+        &["\"root_group\":", "\"metrics\":"],
+        tests("", "the summary of k6", "let `handleSummary` return `jUnit(data)` of k6-summary"),
+    ),
+    (
+        &["\"event\":", "\"runStart\"", "\"testCount\":"],
+        tests("", "the JSON of elm-test", "use `--report=junit`"),
+    ),
+    (
         &["\"numTotalTestSuites\":", "\"testResults\":"],
-        tests(
-            "{",
-            "the JSON of Jest or Vitest",
-            "use `jest-junit`, or Vitest's `--reporter=junit`",
-        ),
+        tests("", "the JSON of Jest or Vitest", "use `jest-junit`, or Vitest's `--reporter=junit`"),
     ),
     (
         &["\"stats\":", "\"suites\":", "\"passes\":"],
-        tests("{", "Mocha's own JSON", "use `--reporter mocha-junit-reporter`"),
+        tests("", "Mocha's own JSON", "use `--reporter mocha-junit-reporter`"),
     ),
     (
         &["\"config\":", "\"rootDir\":", "\"reporter\":"],
-        tests("{", "Playwright's own JSON", "use `--reporter=junit`"),
+        tests("", "Playwright's own JSON", "use `--reporter=junit`"),
     ),
     (
         &["\"collectors\":", "\"exitcode\":", "\"root\":"],
-        tests("{", "the JSON of pytest-json-report", "use `--junitxml=report.xml`"),
+        tests("", "the JSON of pytest-json-report", "use `--junitxml=report.xml`"),
     ),
     (
         &["\"pytest_version\":", "\"$report_type\":"],
-        tests("{", "a log of pytest-reportlog", "use `--junitxml=report.xml`"),
+        tests("", "a log of pytest-reportlog", "use `--junitxml=report.xml`"),
     ),
     (
         &["\"examples\":", "\"rspec\":"],
-        tests("{", "RSpec's own JSON", "use the formatter `RspecJunitFormatter`"),
+        tests("", "RSpec's own JSON", "use the formatter `RspecJunitFormatter`"),
     ),
     (
         &["\"type\":", "\"event\":", "\"started\"", "\"test_count\":"],
-        tests("{", "the JSON of Rust's libtest", "use `cargo nextest` with `junit` in its profile"),
+        tests("", "the JSON of Rust's libtest", "use `cargo nextest` with `junit` in its profile"),
     ),
     (
         &["\"protocolVersion\":", "\"runnerVersion\":"],
-        tests("{", "the JSON of Dart's tests", "convert it by `tojunit`"),
+        tests("", "the JSON of Dart's tests", "convert it by `tojunit`"),
     ),
     (&["\"meta\":", "\"protocolVersion\":", "\"implementation\":"], CUCUMBER),
     (&["\"uri\":", "\"elements\":", "\"keyword\":"], CUCUMBER),
     (
         &["\"keyword\":", "\"elements\":", "\"location\":"],
-        tests("{", "Behave's own JSON", "use `--junit`"),
+        tests("", "Behave's own JSON", "use `--junit`"),
     ),
-    (&["\"generator\":", "\"rpa\":"], tests("{", "Robot Framework's own JSON", "add `--xunit`")),
+    (&["\"generator\":", "\"rpa\":"], tests("", "Robot Framework's own JSON", "add `--xunit`")),
     (
         &["\"SuitePath\":", "\"SuiteDescription\":"],
-        tests("{", "Ginkgo's own JSON", "use `--junit-report=report.xml`"),
+        tests("", "Ginkgo's own JSON", "use `--junit-report=report.xml`"),
     ),
     (
         &["\"stats\":", "\"results\":", "\"passPercent\":"],
-        tests("{", "the JSON of Mochawesome", "use `--reporter mocha-junit-reporter`"),
+        tests("", "the JSON of Mochawesome", "use `--reporter mocha-junit-reporter`"),
     ),
     (&["\"reportFormat\":", "\"CTRF\""], CTRF),
     (&["\"results\":", "\"tool\":", "\"summary\":"], CTRF),
-    (&["\"uuid\":", "\"historyId\":"], tests("{", "a result of Allure", "write JUnit as well")),
+    (&["\"uuid\":", "\"historyId\":"], tests("", "a result of Allure", "write JUnit as well")),
 ];
 
-/// What compressed files start with. The second byte of gzip's isn't text, so it was replaced.
-const COMPRESSED_STARTS: &[(&str, KnownFile)] = &[
-    ("\u{1f}\u{fffd}\u{8}", tests("gzip", "compressed by gzip", UNPACK)),
-    ("PK\u{3}\u{4}", tests("zip", "a zip", UNPACK)),
+/// What other files begin with. The second byte of gzip's isn't text, so it was replaced.
+const KNOWN_BEGINNINGS: &[(&str, KnownFile)] = &[
+    ("\u{1f}\u{fffd}\u{8}", tests("", "compressed by gzip", UNPACK)),
+    ("PK\u{3}\u{4}", tests("", "a zip", UNPACK)),
+    ("TN:", LCOV),
+    ("SF:", LCOV),
+    ("mode: set\n", GO_COVERAGE),
+    ("mode: count\n", GO_COVERAGE),
+    ("mode: atomic\n", GO_COVERAGE),
+    (
+        "[\"start\",{",
+        tests("", "the events of Mocha's `json-stream`", "use `--reporter mocha-junit-reporter`"),
+    ),
+    ("Test run by ", tests("", "a summary of DejaGnu", "convert it to JUnit in the job")),
+    ("Test Run By ", tests("", "a summary of DejaGnu", "convert it to JUnit in the job")),
 ];
 
 const UNPACK: &str = "unpack it first";
 
 const TAP: KnownFile =
-    tests("TAP", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
-const CTRF: KnownFile = tests("{", "a Common Test Report (CTRF)", "write JUnit as well");
-const CUCUMBER: KnownFile = tests("{", "Cucumber's own JSON", "use `--format junit:report.xml`");
+    tests("", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
+const SUBUNIT: KnownFile =
+    tests("", "a stream of subunit", "convert it to JUnit in the job, as by `subunit2junitxml`");
+const XCODE: KnownFile =
+    tests("", "the JSON of `xcresulttool`", "convert the `.xcresult` to JUnit in the job");
+const GO_COVERAGE: KnownFile = no_tests("", "a coverage profile of Go");
+const LCOV: KnownFile = no_tests("", "a coverage report of LCOV");
+const CTRF: KnownFile = tests("", "a Common Test Report (CTRF)", "write JUnit as well");
+const CUCUMBER: KnownFile = tests("", "Cucumber's own JSON", "use `--format junit:report.xml`");
 
 impl OtherFile {
     pub(super) fn of_root(root: &str) -> Self {
@@ -173,31 +240,20 @@ impl OtherFile {
     }
 
     pub(super) fn json() -> Self {
-        Self { root: "{".to_owned(), known: Some(&JSON) }
+        Self { root: String::new(), known: Some(&JSON) }
     }
 
     /// What a file is that starts with this text and isn't XML.
     pub(super) fn of_start(text: &str) -> Option<Self> {
-        let compressed = COMPRESSED_STARTS.iter().find(|(start, _)| text.starts_with(*start));
-        if let Some((_, known)) = compressed {
-            return Some(Self { root: known.root.to_owned(), known: Some(known) });
-        }
-        let is_result = |line: &str| line.starts_with("ok ") || line.starts_with("not ok ");
-        let is_plan =
-            |line: &str| line.strip_prefix("1..").is_some_and(|n| n.parse::<u32>().is_ok());
-        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let first = lines.next().unwrap_or_default();
-        let known =
-            match is_result(first) || (is_plan(first) && lines.next().is_some_and(is_result)) {
-                true => &TAP,
-                false => {
-                    let is_all = |(parts, _): &&(&[&str], KnownFile)| {
-                        parts.iter().all(|part| text.contains(part))
-                    };
-                    &KNOWN_STARTS.iter().find(is_all)?.1
-                }
-            };
-        Some(Self { root: known.root.to_owned(), known: Some(known) })
+        let is_all =
+            |(parts, _): &&(&[&str], KnownFile)| parts.iter().all(|part| text.contains(part));
+        let beginning = KNOWN_BEGINNINGS.iter().find(|(start, _)| text.starts_with(*start));
+        let known = beginning
+            .map(|(_, known)| known)
+            .or_else(|| is_tap(text).then_some(&TAP))
+            .or_else(|| is_subunit(text).then_some(&SUBUNIT))
+            .or_else(|| KNOWN_STARTS.iter().find(is_all).map(|(_, known)| known))?;
+        Some(Self { root: String::new(), known: Some(known) })
     }
 
     /// Whether it is known to say nothing of tests.
@@ -216,19 +272,48 @@ impl OtherFile {
     }
 }
 
+/// The Test Anything Protocol without its first line, which old versions don't have.
+fn is_tap(text: &str) -> bool {
+    let is_result = |line: &str| {
+        let line = line.trim_start();
+        let rest = line.strip_prefix("not ").unwrap_or(line).strip_prefix("ok");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    let is_plan = |line: &str| line.strip_prefix("1..").is_some_and(|n| n.parse::<u32>().is_ok());
+    let is_comment = |line: &&str| line.trim_start().starts_with('#');
+    let mut lines = text.lines().filter(|line| !line.is_empty() && !is_comment(line));
+    let first = lines.next().unwrap_or_default();
+    is_result(first) || (is_plan(first) && lines.next().is_some_and(is_result))
+}
+
+/// Version 1 is lines, and version 2 is binary: of the two bytes of each packet the first isn't text.
+fn is_subunit(text: &str) -> bool {
+    let mut start = text.chars();
+    let is_packet =
+        start.next() == Some('\u{fffd}') && start.next().is_some_and(|c| matches!(c, ' '..='/'));
+    let has =
+        |words: &[&str]| text.lines().any(|line| words.iter().any(|word| line.starts_with(*word)));
+    is_packet
+        || (has(&["test: ", "testing: "]) && has(&["success: ", "failure: ", "error: ", "skip: "]))
+}
+
 impl fmt::Display for OtherFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let root = &self.root;
+        let root = match &*self.root {
+            "" => String::new(),
+            root => format!(" (`<{root}>`)"),
+        };
         match self.known {
             Some(KnownFile { is, instead: None, .. }) => {
-                write!(f, "it isn't a test report: it is {is} (`<{root}>`)")
+                write!(f, "it isn't a test report: it is {is}{root}")
             }
             Some(KnownFile { is, instead: Some(instead), .. }) => {
-                write!(f, "it is {is} (`<{root}>`), which isn't read: {instead}")
+                write!(f, "it is {is}{root}, which isn't read: {instead}")
             }
             None => write!(
                 f,
-                "it isn't a JUnit report: it starts with `<{root}>` instead of `<testsuites>`"
+                "it isn't a JUnit report: it starts with `<{}>` instead of `<testsuites>`",
+                self.root
             ),
         }
     }

@@ -29,15 +29,14 @@ pub fn read_cases(
         Ok(start) => start.trim_ascii_start(),
         Err(error) => return Err(read_error(&text, error)),
     };
-    let other = match start.first() {
-        Some(b'<') | None => None,
-        Some(_) => OtherFile::of_start(&String::from_utf8_lossy(start)),
+    let is_xml = matches!(start.first(), Some(b'<') | None);
+    // Output in its lines may look like that of another tool.
+    let is_go = !is_xml && go_json::begins_below(start);
+    let other = match is_xml || is_go {
+        true => None,
+        false => OtherFile::of_start(&String::from_utf8_lossy(start)),
     };
-    let is_json = match start.first() {
-        Some(b'{') => true,
-        Some(b'<') | None => false,
-        Some(_) => go_json::begins_below(start),
-    };
+    let is_json = is_go || start.first() == Some(&b'{');
     match other {
         Some(other) => Err(JunitError::OtherFile(other)),
         None if is_json => go_json::read(text, on_case),

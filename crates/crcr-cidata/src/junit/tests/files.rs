@@ -181,7 +181,52 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
     }
     assert!(refusal([0, 159, 146, 150, 0, 1, 2]).contains("no XML element"));
     assert!(refusal([0x1f, 0x8b, 8, 0, 0, 0]).contains("compressed by gzip"));
-    assert!(refusal(b"PK\x03\x04\x14\0").contains("a zip (`<zip>`), which isn't read: unpack it"));
+    assert!(refusal(b"PK\x03\x04\x14\0").contains("it is a zip, which isn't read: unpack it"));
+    assert!(refusal(b"\xb3+\x03@g\x19").contains("a stream of subunit"));
+}
+
+/// Their failures would be left out with the file, and a quarantine of other tests would make the job green.
+#[test]
+fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
+    for (text, tool) in [
+        ("    ok 1 - a\nnot ok 2\n1..2\n", "Test Anything Protocol"),
+        ("not ok\n", "Test Anything Protocol"),
+        ("time: 2026-11-20 10:00:00Z\ntest: a\nfailure: a [\nx\n]\n", "subunit"),
+        ("##teamcity[testFailed name='a']\n", "TeamCity"),
+        ("Test run by ci on Fri Nov 20\n\t\t=== gcc tests ===\nFAIL: a\n", "DejaGnu"),
+        ("[\"start\",{\"total\":1}]\n[\"fail\",{}]\n", "Mocha"),
+        (r#"{"tests":1,"failures":1,"disabled":0,"testsuites":[]}"#, "GoogleTest"),
+        (r#"{"version":1,"metadata":{"catch2-version":"3.8.0"},"test-run":{}}"#, "Catch2"),
+        (r#"{"testNodes":[],"testPlanConfigurations":[]}"#, "xcresulttool"),
+        (r#"{"kind":"event","payload":{"kind":"runStarted"},"version":0}"#, "Swift Testing"),
+        (r#"{"id":{"started":{}},"started":{"buildToolVersion":"8.0"}}"#, "Bazel"),
+        (r#"{"name":"a","result":"FAIL","starttime":1.5,"returncode":1}"#, "Meson"),
+        (r#"{"reportversion":"1","toxversion":"4.23","testenvs":{}}"#, "tox"),
+        (r#"{"userAgents":["Chrome"],"passed":0,"total":1,"fixtures":[]}"#, "TestCafe"),
+        (r#"{"collection":{"info":{},"item":[]},"run":{"failures":[{}]}}"#, "Newman"),
+        (r#"{"root_group":{},"metrics":{"checks":{"fails":1}}}"#, "k6"),
+        ("<tests><test className='A' methodName='t' status='3'/></tests>", "TestDox"),
+    ] {
+        let JunitError::OtherFile(other) = TestReport::read(text.as_bytes()).unwrap_err() else {
+            panic!("{text} isn't known");
+        };
+        assert!(other.to_string().contains(tool), "{text}: {other}");
+        assert!(!other.has_no_tests(), "{text}");
+    }
+    for text in ["TN:\nSF:/a.js\nDA:1,1\nend_of_record\n", "mode: set\na.go:1.1,2.2 1 1\n"] {
+        let error = TestReport::read(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, JunitError::OtherFile(other) if other.has_no_tests()), "{text}");
+    }
+}
+
+#[test]
+fn lines_of_go_test_that_print_the_output_of_another_tool_are_read() {
+    let line = |action: &str, rest: &str| {
+        format!(r#"{{"Action":"{action}","Package":"p","Test":"TestA"{rest}}}"#)
+    };
+    let lines =
+        [line("run", ""), line("output", r#","Output":"TAP version 13\n""#), line("pass", "")];
+    assert_eq!(results(&read(lines.join("\n"))), [("TestA", TestResult::Success)]);
 }
 
 #[test]
