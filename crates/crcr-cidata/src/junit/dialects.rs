@@ -11,7 +11,7 @@ use quick_xml::events::BytesStart;
 use super::dialect::drop_class_of_name;
 use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
-use super::summary::SuiteElement;
+use super::summary::{SuiteElement, SuiteLabels};
 use super::text::LimitedText;
 use super::values::{
     file_name, parse_seconds, parse_sum, parse_time_span, shared, shorten, status_result,
@@ -199,11 +199,18 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         has_name: bool,
     ) -> ReportElement {
         let mut suite = self.new_suite(line);
-        self.each_attribute(tag, line, ["name", "total", "failed", "errors"], |this, key, raw| {
+        let wanted = ["name", "target-framework", "total", "failed", "errors"];
+        self.each_attribute(tag, line, wanted, |this, key, raw| {
             match key {
                 "name" if has_name => {
                     let name = LimitedText::of_attribute(raw, &mut this.flaws);
                     suite.name = file_name(&name).into();
+                }
+                // One assembly may have been built for several.
+                "target-framework" if has_name && !raw.is_empty() => {
+                    let framework = LimitedText::of_attribute(raw, &mut this.flaws);
+                    let package = Some(framework.into());
+                    suite.element.labels = Arc::new(SuiteLabels { package, file: None });
                 }
                 "total" => suite.declared.tests = parse_sum(raw).unwrap_or_default(),
                 "failed" => suite.declared.failures = this.failure_sum(raw, line),

@@ -176,6 +176,26 @@ fn xunit_net_report_is_read() {
 }
 
 #[test]
+fn tests_of_one_assembly_for_two_frameworks_of_xunit_net_are_told_apart() {
+    let assembly = |framework: &str, result: &str| {
+        format!(
+            "<assembly name='/w/net{framework}/a.dll' target-framework='.NETCoreApp,Version=v{framework}'>\
+             <collection name='c'><test name='A.t' type='A' method='t' time='0' result='{result}'/></collection></assembly>"
+        )
+    };
+    let read = |assemblies: &[String]| {
+        read(&format!("<assemblies>{}</assemblies>", assemblies.concat())).cases
+    };
+    let cases = read(&[assembly("8.0", "Fail"), assembly("9.0", "Pass")]);
+    let found: Vec<_> = cases.iter().map(|case| (case.variant.as_deref(), case.result)).collect();
+    assert_eq!(
+        found,
+        [(Some(".NETCoreApp,Version=v8.0"), Failure), (Some(".NETCoreApp,Version=v9.0"), Success),]
+    );
+    assert_eq!(read(&[assembly("8.0", "Pass")])[0].variant, None, "an upgrade changes no id");
+}
+
+#[test]
 fn xunit_net_v1_report_with_the_root_of_later_ones_is_read() {
     let report = read(
         r#"<assemblies><assembly name="C:\b\My.Tests.dll" run-date="2026-11-25" total="3" passed="1" failed="1" skipped="1" time="0.3">
