@@ -295,7 +295,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             Some(ReportElement::Case) => match name {
                 "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
                 "error" => self.open_detail(TestDetailKind::Error, tag, line),
-                "skipped" => self.open_detail(TestDetailKind::Skipped, tag, line),
+                // TestNG writes `<ignored/>`.
+                "skipped" | "ignored" => self.open_detail(TestDetailKind::Skipped, tag, line),
                 "rerun" | "rerunFailure" | "rerunError" | "flakyFailure" | "flakyError" => {
                     self.open_detail(TestDetailKind::Rerun, tag, line)
                 }

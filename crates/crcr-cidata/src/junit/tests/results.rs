@@ -329,6 +329,8 @@ fn tests_that_did_not_run_are_skipped() {
         let case = only(suite(&format!("<testcase name='a' {status}/>")));
         assert_eq!(case.result, TestResult::Skipped, "{status}");
     }
+    let disabled = only(suite("<testcase name='a'><ignored/></testcase>"));
+    assert_eq!(disabled.result, TestResult::Skipped, "as TestNG writes it");
     for status in ["status='run'", "status='run' result='completed'", "status='passed'"] {
         let case = only(suite(&format!("<testcase name='a' {status}/>")));
         assert_eq!(case.result, TestResult::Success, "{status}");
