@@ -172,6 +172,30 @@ fn workflow_step_gets_outputs_summary_and_sarif_file() {
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "invalid-repository");
 }
 
+/// Code scanning and annotations show a finding only at a path below the repository's top, whatever folder a job works in.
+#[test]
+fn findings_for_github_are_at_the_files_path_in_its_repository() {
+    let top = tempfile::tempdir().unwrap();
+    for folder in [".git", ".github", "tools"] {
+        fs::create_dir(top.path().join(folder)).unwrap();
+    }
+    let file = top.path().join(".github/allowlist.yml");
+    fs::write(&file, "L1: [acme]\n").unwrap();
+    for name in [file.to_str().unwrap(), "../.github/allowlist.yml"] {
+        let validate = |format: &str| {
+            let args = ["allowlist", "validate", "--format", format, name];
+            Crcr::new(&args).dir(&top.path().join("tools")).run().expect_code(1).stdout
+        };
+        let sarif: Value = serde_json::from_str(&validate("sarif")).unwrap();
+        let place = &sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+        assert_eq!(place["artifactLocation"]["uri"], ".github/allowlist.yml", "{name}");
+        let annotations = validate("github");
+        assert!(annotations.contains(",file=.github/allowlist.yml,line=1,"), "{annotations}");
+        let text = validate("text");
+        assert!(text.contains(&format!("--> {name}:1:")), "{text}");
+    }
+}
+
 /// A review of a large allowlist that is written anew.
 #[test]
 fn long_review_is_cut_in_the_comment_and_complete_in_the_summary() {

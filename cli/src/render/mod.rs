@@ -6,6 +6,9 @@ mod markdown;
 mod sarif;
 mod text;
 
+use std::borrow::Cow;
+use std::path::{Component, Path};
+
 use crcr_domain::diagnostic::{Findings, SourceText};
 
 use crate::cli::allowlist::FindingsFormat;
@@ -73,6 +76,22 @@ impl FindingsReport<'_> {
             format!("{}; {listed}", found.join(", "))
         }
     }
+}
+
+/// The path as GitHub shows findings at it: relative to the repository that has the file. Outside of a repository, or if
+/// there is no such file, it is as given.
+fn repository_path(file: &str) -> Cow<'_, str> {
+    let in_repository = || {
+        let path = Path::new(file).parent()?.join(".").canonicalize().ok()?;
+        let path = path.join(Path::new(file).file_name()?);
+        if !path.exists() {
+            return None;
+        }
+        let top = path.ancestors().skip(1).find(|folder| folder.join(".git").exists())?;
+        let parts = path.strip_prefix(top).ok()?.components().map(Component::as_os_str);
+        Some(parts.map(|part| part.to_str()).collect::<Option<Vec<_>>>()?.join("/"))
+    };
+    in_repository().map_or(Cow::Borrowed(file), Cow::Owned)
 }
 
 /// `1 error`, `2 errors`.

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
 use serde_json::{Value, json};
 
-use super::FindingsReport;
+use super::{FindingsReport, repository_path};
 
 pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let used: BTreeSet<Rule> = report.findings.kept().iter().map(|found| found.rule).collect();
     let used: Vec<Rule> = used.into_iter().collect();
-    let uri = uri(report.file);
+    let uri = uri(&repository_path(report.file));
     let results: Vec<_> =
         report.findings.kept().iter().map(|found| result(found, &used, &uri)).collect();
     let log = json!({
