@@ -247,7 +247,8 @@ fn plain_manifests_are_hardened_and_set_only_settings_that_exist() {
     for variable in relay["env"].as_sequence().unwrap() {
         let name = variable["name"].as_str().unwrap();
         let is_open = ["CRCR_LISTEN", "CRCR_ADMIN_LISTEN", "CRCR_SEVERAL_MACHINES"].contains(&name);
-        assert!(is_open || name.ends_with("_FILE"), "{name}");
+        let is_of_secret = variable["valueFrom"]["secretKeyRef"]["name"] == "crcr";
+        assert!(is_open || is_of_secret || name.ends_with("_FILE"), "{name}");
     }
     // A command has what a relay has.
     let job: serde_yaml::Value =
@@ -296,6 +297,8 @@ fn chart_passes_its_linter_and_renders_the_plain_manifests() {
     assert_eq!(render(&[]), written, "run deploy/kubernetes/render");
     let all = render(&["--values", "tests/fixtures/helm/every-value.yaml"]);
     assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:abc"), "{all}");
+    let proxy = "secretKeyRef: { name: other-secret, key: https_proxy, optional: true }";
+    assert!(all.contains(proxy) && all.contains("HTTP_PROXY: http://proxy:3128"), "{all}");
     assert!(all.contains("{ port: 1053, protocol: UDP }") && !all.contains("port: 53,"), "{all}");
     for port in [r#"{"port":4317,"protocol":"UDP"}"#, r#"{"endPort":32767,"port":30000}"#] {
         assert!(all.contains(port), "{port}: {all}");
@@ -325,6 +328,10 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
             "'OTEL_EXPORTER_OTLP_HEADERS'",
         ),
         (&[values[0], values[1], "--set", "settings.CRCR_STORE=sqlite:/tmp/a"], "'CRCR_STORE'"),
+        (
+            &[values[0], values[1], "--set", "settings.HTTPS_PROXY=http://u:secret@proxy:3128"],
+            "/settings/HTTPS_PROXY",
+        ),
         (&[values[0], values[1], "--set", "ingress.enabled=true"], "ingress.host is needed"),
         (&[values[0], values[1], "--set", "replica=3"], "replica"),
         // A rule without ports allows all.
