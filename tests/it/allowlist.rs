@@ -217,6 +217,25 @@ fn long_review_is_cut_in_the_comment_and_complete_in_the_summary() {
     assert!(ran.summary.contains("new-899/repository"));
 }
 
+/// One tab must not look like the removal of every backend, nor its repair like new ones that skip levels.
+#[test]
+fn broken_file_is_reviewed_by_what_can_be_read_of_it() {
+    let whole = "L1: [acme/one]\nL4:\n  - acme/four: alice\n";
+    let broken = "L1: [acme/one]\nL4:\n\t- acme/four: alice\n";
+    for (base, head, code) in [(whole, broken, 1), (broken, whole, 0)] {
+        let args = ["allowlist", "validate", "new.yml", "--base", "old.yml"];
+        let run = Crcr::step(&args, "pull_request", &serde_json::json!({}));
+        fs::write(run.folder().join("old.yml"), base).unwrap();
+        fs::write(run.folder().join("new.yml"), head).unwrap();
+        let ran = run.run().expect_code(code);
+        let comment = &ran.outputs["comment"];
+        for wrong in ["removal-without-reason", "level-skipped", "| removed |", "No effect"] {
+            assert!(!ran.stdout.contains(wrong) && !comment.contains(wrong), "{}", ran.report());
+        }
+        assert_eq!(comment.contains("the base has errors"), code == 0, "{}", ran.report());
+    }
+}
+
 #[test]
 fn reason_is_in_the_pull_requests_description_however_long_that_is() {
     let told = |body: String, reason: &str| {

@@ -19,12 +19,13 @@ use crate::render::{FindingsReport, ListedEntries, code_and_text};
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
-    let base = AllowlistFile::read_revision(&args.base, env)?.parse(&args.upstream).policy;
+    let base = AllowlistFile::read_revision(&args.base, env)?.parse(&args.upstream);
     let input = AllowlistFile::read_revision(&args.head, env)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
     let found = review(&base, &head, None, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
+    let base = base.policy;
     let evidence =
         review_level_changes(&args.evidence, args.until, (&base, &[]), &mut head).await?;
     let token = args.github_token.as_ref();
@@ -53,7 +54,7 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
         ReviewFormat::Json => json(&base, &head.policy, &report, evidence),
         ReviewFormat::Markdown => {
             let tables = evidence.iter().map(|shown| &*shown.markdown);
-            let changes = markdown(&base, &head.policy, &[]);
+            let changes = markdown(&changes(&base, &head.policy, &[]));
             report.render(FindingsFormat::Markdown, false) + &changes + &tables.collect::<String>()
         }
     };
@@ -102,13 +103,12 @@ fn text(base: &Allowlist, head: &Allowlist) -> String {
 }
 
 /// A section of the pull request comment.
-pub fn markdown(base: &Allowlist, head: &Allowlist, renames: &[RepositoryRename]) -> String {
-    let changes = changes(base, head, renames);
+pub fn markdown(changes: &[EntryChange<'_>]) -> String {
     if changes.is_empty() {
         return "\n**No effect**: the same repositories at the same levels.\n".to_owned();
     }
     let mut out = "\n| change | repository | what |\n|---|---|---|\n".to_owned();
-    for change in &changes {
+    for change in changes {
         let name = code_and_text(&format!("`{}`", change.repo()));
         let what = code_and_text(&describe(change));
         let _ = writeln!(out, "| {} | {name} | {what} |", kind_name(change.kind()));

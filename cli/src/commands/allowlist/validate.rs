@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::allowlist::diff::{self, RepositoryRename};
 
 use super::approval;
@@ -48,12 +49,13 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
              to both"
         ));
     }
+    let changes = base.as_ref().map(|base| changes_table(base, &outcome, proven));
     if let Some(base) = &base {
         let reason = match &args.reason {
             Some(reason) => reason.clone(),
             None => description(&Runner::new(env, printer))?,
         };
-        let found = diff::review(&base.policy, &outcome, renames.as_deref(), &reason);
+        let found = diff::review(base, &outcome, renames.as_deref(), &reason);
         outcome.findings.extend(found);
     }
     let evidence = match &base {
@@ -75,6 +77,9 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     outcome.findings.extend(checked.findings);
     checked.not_checked.extend(unseen_renames);
+    if base.is_some_and(|base| base.findings.errors() > 0) {
+        checked.not_checked.push(UNREADABLE_BASE.to_owned());
+    }
     for sentence in &checked.not_checked {
         printer.notice(sentence);
     }
@@ -99,13 +104,21 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
 
     if env.get(env_vars::GITHUB_OUTPUT).is_some() {
         let mut comment = report.render(FindingsFormat::Markdown, false);
-        if let Some(base) = &base {
-            comment.push_str(&markdown(&base.policy, &outcome.policy, proven));
-            comment.extend(evidence.iter().map(|shown| &*shown.markdown));
-        }
+        comment.push_str(&changes.unwrap_or_default());
+        comment.extend(evidence.iter().map(|shown| &*shown.markdown));
         set_workflow_outputs(&Runner::new(env, printer), args, &report, &comment)?;
     }
     Ok(ExitCode::from(u8::from(outcome.findings.errors() > 0)))
+}
+
+const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which repositories are new, \
+                               or whether those skip levels";
+
+/// A section of the comment. Of a file with errors it isn't known that nothing has changed.
+fn changes_table(base: &ParseOutcome, head: &ParseOutcome, renames: &[RepositoryRename]) -> String {
+    let changes = diff::visible_changes(base, head, renames);
+    let has_errors = base.findings.errors() + head.findings.errors() > 0;
+    if changes.is_empty() && has_errors { String::new() } else { markdown(&changes) }
 }
 
 fn set_workflow_outputs(

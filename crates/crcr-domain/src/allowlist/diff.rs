@@ -87,11 +87,27 @@ pub fn changes<'a>(
     changes
 }
 
+/// The changes that both files show. A file with errors may have entries that weren't read: nothing is known to be missing
+/// from it.
+pub fn visible_changes<'a>(
+    base: &'a ParseOutcome,
+    head: &'a ParseOutcome,
+    renames: &'a [RepositoryRename],
+) -> Vec<EntryChange<'a>> {
+    let mut visible = changes(&base.policy, &head.policy, renames);
+    visible.retain(|change| match change.kind() {
+        ChangeKind::Added => base.findings.errors() == 0,
+        ChangeKind::Removed => head.findings.errors() == 0,
+        _ => true,
+    });
+    visible
+}
+
 /// Findings for a reviewer, located in the new file. `reason` is the description by the author; a line that
 /// names a repository and has more words is the reason for this repository. `renames` is `None` if GitHub
 /// wasn't asked.
 pub fn review(
-    base: &Allowlist,
+    base: &ParseOutcome,
     head: &ParseOutcome,
     renames: Option<&[RepositoryRename]>,
     reason: &str,
@@ -101,10 +117,10 @@ pub fn review(
         at.map_or_else(|| head.source.span(0..0), |at| head.places[at].repo.clone())
     };
     let old_name = |added: &AllowlistEntry| match renames {
-        None => possible_old_name(base, &head.policy, added),
+        None => possible_old_name(&base.policy, &head.policy, added),
         Some(_) => None,
     };
-    changes(base, &head.policy, renames.unwrap_or_default())
+    visible_changes(base, head, renames.unwrap_or_default())
         .iter()
         .filter_map(|change| {
             let span = place(change.repo());
@@ -230,7 +246,7 @@ mod tests {
 
     fn codes(base: &str, head: &str, reason: &str) -> Vec<String> {
         let head = parse(head);
-        rules(&review(&parse(base).policy, &head, None, reason))
+        rules(&review(&parse(base), &head, None, reason))
     }
 
     /// `rule line:column` of each finding.
@@ -316,16 +332,16 @@ mod tests {
         assert_eq!((change.kind(), change.repo().as_str()), (ChangeKind::Renamed, "x/y"));
         assert_eq!(change.before.unwrap().repo.as_str(), "a/b");
         assert_eq!(change.rename, Some(&renames[0]));
-        assert_eq!(review(&base.policy, &head, Some(&renames), ""), []);
+        assert_eq!(review(&base, &head, Some(&renames), ""), []);
         let unproven = ["level-skipped 1:7", "removal-without-reason 1:1"];
-        assert_eq!(rules(&review(&base.policy, &head, Some(&[]), "")), unproven);
+        assert_eq!(rules(&review(&base, &head, Some(&[]), "")), unproven);
     }
 
     #[test]
     fn other_changes_of_a_renamed_repository_are_judged_between_both_entries() {
         let renames = [rename("a/b", "x/y")];
         let found = |base: &str, head: &str, reason: &str| {
-            rules(&review(&parse(base).policy, &parse(head), Some(&renames), reason))
+            rules(&review(&parse(base), &parse(head), Some(&renames), reason))
         };
         assert_eq!(found("L1: [a/b]", "L2: [x/y]", ""), [""; 0]);
         assert_eq!(found("L1: [a/b]", "L4: [{x/y: p}]", ""), ["level-skipped 1:7"]);
@@ -335,6 +351,23 @@ mod tests {
         }
         let moved = found("L3: {x: {a/b: [p]}}", "L3: {w: {x/y: [p]}}", "");
         assert_eq!(moved, ["device-renamed 1:10"]);
+    }
+
+    #[test]
+    fn entries_that_could_not_be_read_are_neither_removed_nor_added() {
+        let read =
+            |text: &str| Allowlist::parse(text.as_bytes(), &RepoName::new("up/stream").unwrap());
+        let whole = "L1: [a/b]\nL2:\n  - c/d\nL4:\n  - e/f: p\n";
+        for broken in ["L1: [a/b]\nL2:\n\t- c/d\nL4:\n  - e/f: p\n", "L1: [a/b]\nL2: {c/d: }\n"] {
+            assert!(read(broken).findings.errors() > 0, "{broken}");
+            for (base, head) in [(whole, broken), (broken, whole)] {
+                assert_eq!(review(&read(base), &read(head), None, ""), [], "{base} {head}");
+                assert_eq!(visible_changes(&read(base), &read(head), &[]), [], "{base} {head}");
+            }
+        }
+        let moved = read("L1: [c/d]\nL5: [x/y]\n");
+        let found = rules(&review(&read(whole), &moved, None, ""));
+        assert_eq!(found, ["demotion-without-reason 1:6"], "what both files show is judged");
     }
 
     #[test]
@@ -349,7 +382,7 @@ mod tests {
     #[test]
     fn addition_that_may_be_a_rename_names_the_old_name_unless_github_was_asked() {
         let help = |base: &str, head: &str, renames: Option<&[RepositoryRename]>| {
-            let found = review(&parse(base).policy, &parse(head), renames, "");
+            let found = review(&parse(base), &parse(head), renames, "");
             let skipped = found.into_iter().find(|one| one.rule == Rule::LevelSkipped);
             skipped.and_then(|one| one.help).unwrap()
         };
