@@ -67,6 +67,25 @@ fn every_invalid_file_gets_words_and_fixes_that_a_maintainer_can_follow() {
     insta::assert_snapshot!(told);
 }
 
+/// Typos whose line a maintainer looks at without seeing them.
+#[test]
+fn line_without_a_key_says_what_is_wrong_with_it() {
+    for (text, place, message) in [
+        ("L1:\n  - a/b\n  c/d\nL2:\n  - e/f\n", (3, 3), "this line has no `:`"),
+        ("L1:\n<<<<<<< HEAD\n  - a/b\n", (2, 1), "a merge conflict isn't resolved"),
+        (
+            "L1:\n  - a/b\n\u{a0} - c/d\n",
+            (3, 1),
+            "U+00A0 looks like a space, and isn't one in YAML",
+        ),
+    ] {
+        let outcome = parse(text);
+        let [found] = outcome.findings.kept() else { panic!("{:?}", outcome.findings) };
+        let start = found.span.start;
+        assert_eq!(((start.line, start.column), &*found.message), (place, message), "{text}");
+    }
+}
+
 #[test]
 fn events_that_an_entry_gets_follow_its_level_and_its_list() {
     let entries = |text: &str| parse(text).policy;

@@ -196,8 +196,28 @@ fn describe(text: &str, error: &SyntaxError) -> (Range<usize>, String, &'static 
             "a `:` isn't allowed here".to_owned(),
             "put each entry on a line of its own, or the text in quotes",
         ),
+        ErrorKind::SimpleKeyExpected => no_key(text, here),
         kind => (here, format!("this isn't YAML: {kind}"), "check the lines before it, too"),
     }
+}
+
+/// A line of a mapping that isn't `key: value`, and begins with `here`.
+fn no_key(text: &str, here: Range<usize>) -> (Range<usize>, String, &'static str) {
+    let line = text[here.start..].split(['\n', '\r']).next().unwrap_or_default();
+    if ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|mark| line.starts_with(mark)) {
+        let message = "a merge conflict isn't resolved".to_owned();
+        return (here, message, "keep one side, and remove the lines of git");
+    }
+    let is_invisible = |c: char| {
+        !c.is_ascii() && (c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{feff}'))
+    };
+    if let Some((before, c)) = line.char_indices().find(|(_, c)| is_invisible(*c)) {
+        let at = here.start + before;
+        let message = format!("U+{:04X} looks like a space, and isn't one in YAML", u32::from(c));
+        return (at..at + c.len_utf8(), message, "type a space in its place");
+    }
+    let help = "begin it with `- ` if it is an item of a list, else put a `:` behind its key";
+    (here, "this line has no `:`".to_owned(), help)
 }
 
 /// The tab that stopped the parser: in the indentation of the line, else of a line after it, else
