@@ -1,7 +1,6 @@
 //! The upstream's templates for its allowlist, run by a real workflow runner.
 
 use std::fs;
-use std::process::Command;
 
 use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_standin::runs::Run;
@@ -108,20 +107,19 @@ fn review_templates_leave_one_comment_that_the_next_run_replaces() {
         git(&checkout, &["commit", "--quiet", "--message", "list"]);
     };
     commit("L1: [acme/one]\nL2: [acme/two]\n");
-    let base = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(&checkout).output();
-    let base = String::from_utf8(base.unwrap().stdout).unwrap();
+    git(&checkout, &["tag", "base"]);
     let invalid = "L1: [acme/one]\nL2: [acme/two, Acme/One]\n";
     let promotes = "L2: [acme/one, acme/two]\n";
     for (id, allowlist, valid, expected) in [
         (4242, invalid, false, "### Allowlist: 1 error"),
         (4243, promotes, true, "| promoted | <code>acme/one</code> | L1 → L2 |"),
     ] {
+        git(&checkout, &["reset", "--quiet", "--hard", "base"]);
         commit(allowlist);
         let pushed = Run { id, ..Run::fork() };
         outside.run = pushed.clone();
         let variables = outside.runner_variables();
         outside.payload = pushed.payload();
-        outside.payload["pull_request"]["base"]["sha"] = base.trim().into();
         let Ran { succeeded, log } = outside.run(&variables, false);
         assert_eq!(succeeded, valid, "{log}");
 

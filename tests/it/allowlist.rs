@@ -6,6 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::checkout::git;
+use crate::contracts::text;
 use crate::support::Crcr;
 
 fn fixtures(kind: &str) -> Vec<PathBuf> {
@@ -215,6 +217,36 @@ fn long_review_is_cut_in_the_comment_and_complete_in_the_summary() {
     assert!(rows.trim_end().ends_with('|'), "cut after a whole row: {rows}");
     assert_eq!(last, "… and more, in the summary of the workflow run");
     assert!(ran.summary.contains("new-899/repository"));
+}
+
+/// GitHub merges a pull request into the newest base, and its event names the base of the last push.
+#[test]
+fn review_of_the_templates_leaves_out_what_others_changed_since_the_pull_request_was_pushed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join(".github")).unwrap();
+    let git = |args: &[&str]| git(folder.path(), args);
+    let commit = |text: &str| {
+        fs::write(folder.path().join(".github/allowlist.yml"), text).unwrap();
+        git(&["add", "--all"]);
+        git(&["commit", "--quiet", "--message", "list"]);
+    };
+    git(&["init", "--quiet", "--initial-branch", "main"]);
+    commit("L1:\n  - acme/one\n\n\n\nL2:\n  - acme/two\n");
+    git(&["checkout", "--quiet", "-b", "pull"]);
+    commit("L1:\n  - acme/one\n  - acme/new\n\n\n\nL2:\n  - acme/two\n");
+    git(&["checkout", "--quiet", "main"]);
+    commit("L1:\n  - acme/one\n\n\n\nL2:\n  - acme/other\n");
+    git(&["merge", "--quiet", "--no-edit", "pull"]);
+    for page in ["workflows-templates/allowlist-review.yml", "docs/start/upstream.md"] {
+        let page = text(page);
+        let (_, base) = page.split_once(" base: ").unwrap();
+        let base = base.split_whitespace().next().unwrap();
+        let args = ["allowlist", "validate", "--base", base];
+        let run = Crcr::step(&args, "pull_request", &serde_json::json!({})).dir(folder.path());
+        let ran = run.run().expect_code(0);
+        let comment = &ran.outputs["comment"];
+        assert!(comment.contains("acme/new") && !comment.contains("acme/two"), "{comment}");
+    }
 }
 
 /// One tab must not look like the removal of every backend, nor its repair like new ones that skip levels.
