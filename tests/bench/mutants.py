@@ -10,7 +10,7 @@ all of them are put into one program, where an environment variable chooses the 
 EVERYth change, beginning with the FIRST (from 0). COUNT: as many in all, 200 in a sample and 100 for the simulator. Needs tree-sitter (`pip install tree-sitter tree-sitter-rust`).
 
 The copy and its build are in target/mutants. A change that doesn't compile there is left out, and counted. A change
-that lasts longer than five times the tests or the simulations counts as noticed. It ends with 1 if a change wasn't
+that lasts longer than five times its tests or the simulations counts as noticed. It ends with 1 if a change wasn't
 noticed.
 """
 
@@ -261,7 +261,7 @@ def test_program(crate, programs):
 
 
 def slow_tests(program, crate):
-    """The tests that take more than half a second, the quickest first."""
+    """The tests that take more than half a second, and how many seconds each takes, the quickest first."""
     tests = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout
     seconds = {}
     for name in re.findall(r"^(.+): test$", tests, re.MULTILINE):
@@ -269,7 +269,8 @@ def slow_tests(program, crate):
         if run_tests(program, crate, None, 3600, [name, "--exact"]):
             sys.exit(f"{name} fails without any change")
         seconds[name] = time.monotonic() - began
-    return sorted((name for name in seconds if seconds[name] > 0.5), key=seconds.get)
+    slow = [name for name in seconds if seconds[name] > 0.5]
+    return {name: seconds[name] for name in sorted(slow, key=seconds.get)}
 
 
 def run_tests(program, crate, number, limit, chosen):
@@ -302,18 +303,19 @@ def run_tests(program, crate, number, limit, chosen):
 def measure_tests(mutants):
     programs, made = build(mutants, ["test", "--no-run", "--lib"])
     tests = {crate: test_program(crate, programs) for crate in sorted(set(map(crate_of, mutants)))}
-    # Nine in ten changes are noticed within a second, before a slow test has begun.
-    passes, limits = {}, {}
+    # Nine in ten changes are noticed within a second, before a slow test has begun. Each pass has its limit in seconds.
+    passes = {}
     for crate, program in tests.items():
-        began = time.monotonic()
         slow = slow_tests(program, crate)
-        limits[crate] = 30 + 5 * (time.monotonic() - began)
-        quick = [word for name in slow for word in ("--skip", name)]
-        passes[crate] = [["--exact", *quick], *([name, "--exact"] for name in slow)]
+        quick = ["--exact", *(word for name in slow for word in ("--skip", name))]
+        began = time.monotonic()
+        run_tests(program, crate, None, 3600, quick)
+        passes[crate] = [(quick, 20 + 5 * (time.monotonic() - began))]
+        passes[crate] += [([name, "--exact"], 20 + 5 * seconds) for name, seconds in slow.items()]
 
     def is_noticed(number):
         crate = crate_of(mutants[number])
-        return any(run_tests(tests[crate], crate, number, limits[crate], chosen) for chosen in passes[crate])
+        return any(run_tests(tests[crate], crate, number, limit, chosen) for chosen, limit in passes[crate])
 
     return mutants, made, is_noticed
 
