@@ -122,18 +122,26 @@ impl<'a> Truth<'a> {
 
     /// Whether a dispatch of the commit waits, and has done so for long enough that whoever wrote a check run knew it.
     pub(crate) fn is_held(&self, head: &str, repo: &str) -> bool {
-        self.was_held(head, repo, self.at - HANDLER - HANDLER)
+        let known = HANDLER + HANDLER;
+        let mut held = self.held(head, repo, self.at - known);
+        // Others don't wait for a pull request that was closed, or has another head.
+        held.any(|(webhook, one)| self.is_there_for(known, webhook, &one))
     }
 
-    /// Whether a dispatch of a webhook that came before this time waits.
-    fn was_held(&self, head: &str, repo: &str, before: Timestamp) -> bool {
-        let of_head = self.webhooks.iter().filter(|(_, webhook)| {
+    /// The dispatches of webhooks that came before this time and are held back.
+    fn held(
+        &self,
+        head: &str,
+        repo: &str,
+        before: Timestamp,
+    ) -> impl Iterator<Item = (&'a KnownWebhook, Dispatch)> {
+        let of_head = self.webhooks.iter().filter(move |(_, webhook)| {
             webhook.head == head && webhook.at < before && !webhook.is_closing
         });
-        of_head.into_iter().any(|(id, _)| {
-            dispatch(self.memory, id, repo)
-                .is_some_and(|one| one.status == DispatchStatus::Queued && one.held_until.is_some())
-        })
+        let memory = self.memory;
+        let stored =
+            of_head.filter_map(move |(id, webhook)| Some((webhook, dispatch(memory, id, repo)?)));
+        stored.filter(|(_, one)| one.status == DispatchStatus::Queued && one.held_until.is_some())
     }
 
     fn is_sent(&self, delivery: &str, repo: &str) -> bool {
@@ -508,6 +516,10 @@ impl<'a> Truth<'a> {
 
     /// Whether a pull request has been open at the head of a dispatch for long.
     fn is_still_there(&self, webhook: &KnownWebhook, asked: &Dispatch) -> bool {
+        self.is_there_for(LONG_KNOWN, webhook, asked)
+    }
+
+    fn is_there_for(&self, time: SignedDuration, webhook: &KnownWebhook, asked: &Dispatch) -> bool {
         let mut order = asked.order;
         if let Some(number) = webhook.pull {
             let upstream = RepoName::new(UPSTREAM).expect("it is a name");
@@ -520,7 +532,7 @@ impl<'a> Truth<'a> {
             }
         }
         let known_since = Timestamp::from_millisecond(order).unwrap_or(self.at);
-        known_since + LONG_KNOWN < self.at
+        known_since + time < self.at
     }
 
     /// Whether another run may stand for this one: GitHub accepted their dispatch more often than the relay knows. If it
@@ -564,7 +576,7 @@ impl<'a> Truth<'a> {
             self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
-        !self.was_held(head, repo, Timestamp::MAX)
+        self.held(head, repo, Timestamp::MAX).next().is_none()
             && lowest >= 2
             && !self.has_run_too_many(repo)
             && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)

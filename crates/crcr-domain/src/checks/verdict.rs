@@ -241,13 +241,17 @@ fn verdict_without_evidence(
     policy: VerdictPolicy,
 ) -> Option<HeadVerdict> {
     let shows = |state, reason| Some(HeadVerdict { state, run: None, is_foreign: false, reason });
-    if let Some(waiting) = dispatches.iter().rev().find(|dispatch| dispatch.waits()) {
+    // Nobody waits for a pull request that has left the commit while another one is there.
+    let is_there = |one: &HeadDispatch<'_>| one.pull_request.is_some() && !one.is_abandoned;
+    let has_one = dispatches.iter().any(is_there);
+    let counted = || dispatches.iter().filter(|one| !(has_one && one.is_abandoned));
+    if let Some(waiting) = counted().rev().find(|dispatch| dispatch.waits()) {
         return shows(HeadState::Queued, waiting.waiting_reason());
     }
     // Of several of one kind the newest; but somebody else's draft, or one that is closed, doesn't hide why another pull
     // request isn't tested.
     let rank = |one: &&HeadDispatch<'_>| (one.silence_kind(), !one.is_abandoned, !one.is_strangers);
-    let dispatch = dispatches.iter().max_by_key(rank)?;
+    let dispatch = counted().max_by_key(rank)?;
     // A required check that was skipped lets the commit be merged, and it may become a head again.
     let untested =
         if policy.level == Level::L4 { Conclusion::ActionRequired } else { Conclusion::Skipped };

@@ -679,11 +679,13 @@ impl History {
         if self.records.is_empty() {
             return None;
         }
-        if self.records.iter().any(waits) {
+        // Nobody waits for a pull request that has left the commit while another one is there.
+        let is_left = self.records.iter().all(|one| one.is_abandoned);
+        let counted = || self.records.iter().filter(|one| is_left || !one.is_abandoned);
+        if counted().any(waits) {
             return Some(HeadState::Queued);
         }
-        let any =
-            |test: fn(&DispatchStatus) -> bool| self.records.iter().any(|one| test(&one.status));
+        let any = |test: fn(&DispatchStatus) -> bool| counted().any(|one| test(&one.status));
         let failed =
             any(|status| matches!(status, DispatchStatus::Sent { .. } | DispatchStatus::Dead));
         Some(HeadState::Ended(if failed {

@@ -125,13 +125,19 @@ impl Head {
         dispatch.pull_request.is_some_and(|number| self.left_by.contains(&number))
     }
 
-    /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one.
+    /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one, of a pull request
+    /// that still has the commit if there is one.
     pub(super) fn deciding(&self) -> Option<&Dispatch> {
         let is_proven = |(dispatch, jobs): &&(Dispatch, Vec<JobRecord>)| {
             jobs.iter().any(|job| proof(dispatch, job) == ProofStatus::Proven)
         };
         let same_head = DispatchStatus::LeftOut { why: LeftOut::SameHead };
-        let newest = || self.dispatches.iter().rfind(|(one, _)| one.status != same_head);
+        let is_there = |one: &Dispatch| one.pull_request.is_some() && !self.is_left_by_pull_of(one);
+        let newest = || {
+            let mut all = self.dispatches.iter().filter(|(one, _)| one.status != same_head);
+            let last = all.clone().next_back();
+            all.rfind(|(one, _)| is_there(one)).or(last)
+        };
         let proven = self.dispatches.iter().rfind(is_proven);
         proven.or_else(newest).or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
     }

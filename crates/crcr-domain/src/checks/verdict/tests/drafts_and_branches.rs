@@ -81,6 +81,37 @@ fn draft_of_a_new_account_does_not_block_a_pull_request_that_the_backend_does_no
 }
 
 #[test]
+fn closed_pull_request_without_an_answer_does_not_hold_one_that_the_backend_does_not_take() {
+    let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
+    let skipped = HeadState::Ended(Conclusion::Skipped);
+    let own = dispatch(&paths, &[], vec![]);
+    for (status, is_overdue, unanswered) in [
+        (&DispatchStatus::Queued, false, HeadState::Queued),
+        (&SENT, false, HeadState::Queued),
+        (&SENT, true, UNKNOWN),
+        (&DispatchStatus::Dead, false, UNKNOWN),
+        (&DispatchStatus::Withheld, false, HeadState::Ended(Conclusion::Neutral)),
+    ] {
+        let other = |is_abandoned| HeadDispatch {
+            pull_request: Some(2),
+            is_overdue,
+            is_abandoned,
+            ..dispatch(status, &[], vec![])
+        };
+        let left = other(true);
+        assert_eq!(state_of(&[own.clone(), left.clone()]), skipped, "{status:?}");
+        assert_eq!(state_of(&[left.clone(), own.clone()]), skipped, "{status:?}");
+        assert_eq!(state_of(&[own.clone(), other(false)]), unanswered, "it is there: {status:?}");
+        assert_eq!(state_of(std::slice::from_ref(&left)), unanswered, "there is no other one");
+        let push = HeadDispatch { pull_request: None, ..own.clone() };
+        assert_eq!(state_of(&[push, left]), unanswered, "a push isn't merged: {status:?}");
+    }
+    // What upstream has pushed itself is waited for.
+    let push = HeadDispatch { pull_request: None, ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[push, own]), HeadState::Queued);
+}
+
+#[test]
 fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
     let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
     let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
