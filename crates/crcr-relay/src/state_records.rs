@@ -201,6 +201,9 @@ pub struct CheckRunRecord {
     /// When an update was begun whose answer isn't known: GitHub may still get it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered_since: Option<Timestamp>,
+    /// Whether another App made it, which this one has replaced: only that one could change it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_other_app: bool,
 }
 
 /// The use of an OIDC token.

@@ -271,6 +271,13 @@ impl World {
         repo.check_runs.insert(id, run);
     }
 
+    /// Another App is used from now on: those check runs that `name` has are of the one before.
+    pub fn replace_app(&self, name: &str) {
+        let mut inner = self.lock();
+        let Some(repo) = inner.repo_mut(name) else { return };
+        repo.check_runs.values_mut().for_each(|run| run.app = 1);
+    }
+
     /// The check runs of `name`, by number, but those that have ended and that a newer one of their name stands for:
     /// that is in their place. All count as seen until they change.
     pub fn check_runs(&self, name: &str) -> Vec<CheckRun> {

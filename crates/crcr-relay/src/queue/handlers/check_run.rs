@@ -293,6 +293,7 @@ impl ShownCheck<'_> {
             digest,
             sent_at,
             unanswered_since: None,
+            is_of_other_app: false,
         };
         self.record_sent(relay, sent, shown, other_change).await?;
         Ok(true)
@@ -446,20 +447,26 @@ impl ShownCheck<'_> {
         TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() }.task(at)
     }
 
-    /// Updates the check run. If GitHub refuses that, nothing of it is on its way any more.
+    /// Updates the check run. If GitHub refuses that, nothing of it is on its way any more. `may_be_own`: whether this App
+    /// may have made it.
     async fn update(
         &self,
         relay: &Relay,
         id: u64,
         body: &CheckRun,
+        may_be_own: bool,
     ) -> Result<Result<(), GithubError>, StoreError> {
         let upstream = relay.config.upstream.as_str();
         let updated = relay.app.update_check_run(upstream, id, body).await;
         if let Some(before) = &self.known.value
-            && updated.as_ref().is_err_and(|error| !error.is_unanswered())
+            && let Err(error) = &updated
+            && !error.is_unanswered()
         {
+            let is_refused = matches!(error, GithubError::NotFound(_) | GithubError::Forbidden(_));
+            let is_of_other_app = is_refused && !may_be_own;
+            let before = CheckRunRecord { is_of_other_app, ..before.clone() };
             let mut batch = WriteBatch::default();
-            self.add_refused(relay, before, &mut batch);
+            self.add_refused(relay, &before, &mut batch);
             // After a conflict, another worker has begun an update.
             relay.commit(batch).await?;
         }
@@ -480,7 +487,7 @@ impl ShownCheck<'_> {
         begun: &mut Versioned<Option<Timestamp>>,
     ) -> Result<Option<u64>, TaskError> {
         let upstream = relay.config.upstream.as_str();
-        let known = self.known.value.as_ref();
+        let known = self.known.value.as_ref().filter(|before| !before.is_of_other_app);
         let is_stuck = |has_ended: bool| has_ended && body.status != "completed";
         let has_ended = known.is_some_and(|before| !before.status.is_open());
         if current.is_some() && is_stuck(has_ended) && !may_create {
@@ -488,7 +495,7 @@ impl ShownCheck<'_> {
         }
         if let Some(before) = current.filter(|_| !is_stuck(has_ended)) {
             self.begin(relay, begun).await?;
-            self.update(relay, before.id, body).await??;
+            self.update(relay, before.id, body, true).await??;
             return Ok(Some(before.id));
         }
         // It may have been created just before a crash, or by two workers at the same time.
@@ -506,9 +513,10 @@ impl ShownCheck<'_> {
         }
         if let Some(id) = newest {
             self.begin(relay, begun).await?;
-            match self.update(relay, id, body).await? {
+            // What GitHub doesn't list as this App's and refuses to change is made anew by the next try.
+            match self.update(relay, id, body, !found.is_empty()).await? {
                 Ok(()) => return Ok(Some(id)),
-                Err(GithubError::Forbidden(_)) if may_create && known.is_none() => {}
+                Err(GithubError::Forbidden(_)) if may_create && self.known.value.is_none() => {}
                 Err(error) => return Err(error.into()),
             }
         } else if let Some(since) = self.other_change(relay, begun) {

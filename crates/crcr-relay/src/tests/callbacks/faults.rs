@@ -26,6 +26,37 @@ async fn report_before_the_dispatch_is_recorded_is_accepted() {
     assert_eq!(early.start(&world).await, said("in_progress"));
 }
 
+/// GitHub lets only the App that made a check run change it.
+#[tokio::test]
+async fn check_run_of_an_app_that_was_replaced_is_made_anew() {
+    for answer in [403, 404] {
+        let world = World::new().await;
+        let four = open(&world).await("acme/four");
+        let github = &world.github.state().world;
+        github.replace_app(UPSTREAM);
+        if answer == 404 {
+            let route = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
+            github.fail(&route, 2, Fault::status(404));
+        }
+        four.complete(&world, "success").await;
+        for _ in 0..6 {
+            world.later(Duration::from_secs(60));
+            world.work().await;
+        }
+        let own = || {
+            let mut own = github.all_check_runs(UPSTREAM);
+            own.retain(|run| run.app.to_string() == github.app().id);
+            own.into_iter().map(|run| (run.name, run.conclusion)).collect::<Vec<_>>()
+        };
+        let mut shown = own();
+        shown.sort();
+        let passed = Some("success".to_owned());
+        assert_eq!(shown, [(JOB.to_owned(), passed.clone()), (DISPATCH.to_owned(), passed)]);
+        world.wait(Duration::from_secs(3600)).await;
+        assert_eq!(own().len(), 2, "and not again: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn an_l4_repository_cannot_put_success_on_another_commit() {
     let world = World::new().await;
