@@ -21,6 +21,9 @@ pub struct Breaker {
     outcomes: Vec<DispatchOutcome>,
     /// When the last dispatch was let through while it was open.
     probed_at: Option<Timestamp>,
+    /// The delivery of that dispatch. It may have to be tried several times before GitHub takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probed_by: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,11 +90,8 @@ pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError>
 
 /// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this
 /// dispatch is the next trial; so is one that somebody asked for.
-pub async fn withholds(
-    relay: &Relay,
-    repo: &RepoName,
-    is_asked_for: bool,
-) -> Result<bool, StoreError> {
+pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let Dispatch { repo, delivery, is_trial: is_asked_for, .. } = dispatch;
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
     let withheld = relay.update(key(relay, repo), |known: &Versioned<Breaker>| {
         let Some(breaker) = known.value.as_ref().filter(|breaker| breaker.is_open(threshold))
@@ -100,10 +100,13 @@ pub async fn withholds(
         };
         let is_recent =
             breaker.probed_at.is_some_and(|at| relay.is_recent(at, limits::BREAKER_PROBE));
+        let is_probe = breaker.probed_by.as_ref() == Some(delivery);
         if is_recent && !is_asked_for {
-            return (true, None);
+            return (!is_probe, None);
         }
-        let probed = Breaker { probed_at: Some(relay.now()), ..breaker.clone() };
+        // One that was asked for is sent in any case, and doesn't take the place of one that is tried again.
+        let probed_by = if is_recent { breaker.probed_by.clone() } else { Some(delivery.clone()) };
+        let probed = Breaker { probed_at: Some(relay.now()), probed_by, ..breaker.clone() };
         let mut batch = WriteBatch::default();
         batch.update(known, &probed, relay.expiry());
         (false, Some(batch))
@@ -134,7 +137,7 @@ pub async fn note_outcome(
         });
         let change = match (before.is_open(threshold), after.is_open(threshold)) {
             (false, true) => {
-                after.probed_at = Some(relay.now());
+                (after.probed_at, after.probed_by) = (Some(relay.now()), None);
                 BreakerChange::Opened
             }
             (true, false) => BreakerChange::Closed,

@@ -80,7 +80,7 @@ pub(super) async fn run(
             return record_not_sent(relay, task, read, &status, why.reason()).await;
         }
     }
-    if breaker::withholds(relay, repo, dispatch.is_trial).await? {
+    if breaker::withholds(relay, dispatch).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a trial \
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;

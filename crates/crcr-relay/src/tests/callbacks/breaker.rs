@@ -1,6 +1,6 @@
 //! A backend whose infrastructure keeps failing blocks nobody, and is only probed until it works again.
 
-use crcr_standin::world::PullRequest;
+use crcr_standin::world::{Delivery, PullRequest};
 use crcr_store::read_record;
 
 use super::strangers::{stranger, strangers_run_after};
@@ -16,6 +16,11 @@ async fn push(world: &World, head: &str) {
 
 /// `is_stranger`: whether the author hasn't contributed to upstream before.
 async fn open_as(world: &World, head: &str, is_stranger: bool) {
+    world.send(&open_payload(world, head, is_stranger)).await;
+    world.settle().await;
+}
+
+fn open_payload(world: &World, head: &str, is_stranger: bool) -> Delivery {
     let state = world.github.state();
     let number = 100 + u64::from(head.as_bytes()[0]);
     let pull = PullRequest {
@@ -25,8 +30,7 @@ async fn open_as(world: &World, head: &str, is_stranger: bool) {
     };
     state.world.put_pull(UPSTREAM, pull);
     let payload = state.pull_request_payload(UPSTREAM, number, "opened");
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    state.world.delivery("pull_request", &payload)
 }
 
 /// Conclusion and text of the dispatch's check run on a head.
@@ -85,6 +89,37 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     world.later(silent_for);
     world.work().await;
     assert_eq!(shown(&world, &heads[5]).0, fails, "it has to fail as often again");
+}
+
+#[tokio::test]
+async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_breaker() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
+    let heads = ["a", "b", "c", "d", "e"].map(|digit| digit.repeat(40));
+    for head in &heads[..3] {
+        push(&world, head).await;
+        assert_eq!(world.dispatched(), ["acme/four"]);
+        world.wait(121 * MINUTE).await;
+    }
+    world.later(11 * MINUTE);
+    let github = &world.github.state().world;
+    github.fail("POST /repos/acme/four/dispatches", 2, Fault::status(502));
+    let opened = open_payload(&world, &heads[3], false);
+    world.send(&opened).await;
+    assert_eq!(world.work().await.len(), 1, "GitHub is away");
+    // Another one meanwhile isn't the trial.
+    world.send(&open_payload(&world, &heads[4], false)).await;
+    world.work().await;
+    assert_eq!(shown(&world, &heads[4]).0.as_deref(), Some("neutral"));
+    for _ in 0..5 {
+        world.later(MINUTE);
+        world.work().await;
+    }
+    let trial = received(&world)("acme/four");
+    assert_eq!(trial.client_payload["delivery_id"], opened.id.as_str());
+    trial.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(shown(&world, &heads[3]).0.as_deref(), Some("success"));
 }
 
 #[tokio::test]
