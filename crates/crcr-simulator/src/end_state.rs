@@ -222,7 +222,8 @@ fn check_job(
     let is_sent = |run: u64| {
         let run = &truth.lab.runs[&run];
         dispatch(truth.memory, &run.delivery, run.repo).is_some_and(|dispatch| {
-            let is_of_branch = dispatch.default_branch.as_ref().is_none_or(|it| *it == run.branch);
+            let is_of_branch = dispatch.default_branch.as_ref().is_none_or(|it| *it == run.branch)
+                || dispatch.former_branches.contains(&run.branch);
             dispatch.sent_at().is_some() && (run.is_foreign || is_of_branch)
         })
     };

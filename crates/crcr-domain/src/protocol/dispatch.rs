@@ -51,6 +51,9 @@ pub struct Dispatch {
     pub repository_id: Option<u64>,
     /// The downstream repository's default branch when the dispatch was sent.
     pub default_branch: Option<String>,
+    /// The names that the default branch had before. Runs that began then keep the name of then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_branches: Vec<String>,
     /// Whether no report came in time.
     pub never_started: bool,
     /// Whether the time for a first proven report is over.
@@ -207,6 +210,7 @@ impl Dispatch {
             last_error: None,
             repository_id: None,
             default_branch: None,
+            former_branches: vec![],
             never_started: false,
             is_overdue: false,
             is_answered: false,

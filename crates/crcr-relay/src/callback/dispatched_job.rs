@@ -88,7 +88,7 @@ impl VerifiedReport<'_> {
         }
         let now = relay.now();
         let provenance = self.provenance(Some(dispatch));
-        let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
+        let proof = head::proof_of(dispatch, &provenance);
         if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &known.job.value
         {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::checks::downstream_run::RunState;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
-use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::checks::verdict::{
     self, HeadDispatch, HeadJob, HeadState, HeadVerdict, StepCounts, VerdictPolicy,
 };
@@ -572,7 +572,14 @@ pub(crate) fn is_foreign(job: &JobRecord) -> bool {
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.
 pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
-    job.provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status)
+    proof_of(dispatch, &job.provenance)
+}
+
+/// Whether a report from there is proven. While the default branch gets another name, runs report from both.
+pub(crate) fn proof_of(dispatch: &Dispatch, provenance: &ReportProvenance) -> ProofStatus {
+    let proof = |branch: Option<&str>| provenance.proof(branch, &dispatch.status);
+    let former = dispatch.former_branches.iter().map(|branch| proof(Some(branch.as_str())));
+    former.fold(proof(dispatch.default_branch.as_deref()), ProofStatus::max)
 }
 
 /// The proof that a report lacks, if its level asks for one.

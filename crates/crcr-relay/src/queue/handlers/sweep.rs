@@ -34,7 +34,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     }
     let mut changed = dispatch.clone();
     if let Some(branch) = default_branch::renamed(relay, &dispatch, &jobs).await? {
-        changed.default_branch = Some(branch);
+        changed.former_branches.extend(changed.default_branch.replace(branch));
     }
     let is_proven = |job: &JobRecord| proof(&changed, job) == ProofStatus::Proven;
     let answered = jobs.iter().any(is_proven);

@@ -101,6 +101,36 @@ pub(super) async fn reports_from_a_renamed_default_branch_count_within_minutes()
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
 
+#[tokio::test]
+async fn failure_reported_before_the_default_branch_was_renamed_still_counts() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    let [lint, slow] = [RUN + 1, RUN + 2].map(|run| four.in_run(run));
+    let (lint, slow) = (lint.of_job("lint"), slow.of_job("slow"));
+    four.on_github(&world, "completed", Some("success"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    lint.workflow_on_github(&world, "lint.yml", "in_progress", None);
+    lint.start(&world).await;
+    world.wait(2 * MINUTE).await;
+    world.github.state().world.rename_default_branch("acme/four", "trunk");
+    // A run that begins now has the new name, and those of before keep the old one.
+    slow.workflow_on_github(&world, "slow.yml", "completed", Some("success"));
+    let mut claims = slow.claims(&world);
+    claims["ref"] = json!("refs/heads/trunk");
+    let body = slow.body("completed", Some("success"));
+    assert_eq!(slow.report_as(&world, &claims, &body).await, said("completed"));
+    world.wait(3 * MINUTE).await;
+    lint.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+    assert_eq!(lint.end(&world, "success").await, said("completed"));
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let job = |name: &str| of(&world, &format!("crcr/acme/four/CI/{name}")).unwrap().1;
+    for (name, end) in [("test", "failure"), ("lint", "success"), ("slow", "success")] {
+        assert_eq!(job(name).as_deref(), Some(end), "{name}");
+    }
+}
+
 /// Somebody presses "Re-run" on the verdict on [`HEAD`].
 pub(super) async fn press_rerun(world: &World) {
     let state = world.github.state();
