@@ -256,6 +256,10 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.later(limits::RECONCILE);
     reconcile().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+    // The webhook was only late.
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "every backend has got it");
     // Another push comes in, and the push back to the head that was lost before is lost, too.
     world.change(|pull| {
         pull.head_sha = HEAD.to_owned();

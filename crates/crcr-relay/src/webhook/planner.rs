@@ -12,6 +12,9 @@ use jiff::Timestamp;
 use crate::limits;
 use crate::state_records::{HeadMove, PullRecord};
 
+/// The beginning of the id of a delivery that the relay has made up, as GitHub didn't send it.
+pub(crate) const MADE_UP: &str = "reconciled-";
+
 /// The part of a dispatch that is the same for every backend.
 struct DispatchContent<'a> {
     event: EventName,
@@ -313,6 +316,22 @@ fn take_closing(pull: &mut PullRecord, known: &PullRecord, event: &PullRequest) 
     pull.is_closed = pull.closings > 0;
 }
 
+/// Whether the newest event that is known says all that this one of the same second does. One that the relay has made up
+/// tells of the pull request as it was long after that second.
+fn is_told(known: &PullRecord, event: &PullRequest, delivery: &str) -> bool {
+    let is_made_up = |id: &str| id.starts_with(MADE_UP);
+    let has_branch = known.base_branch.is_none() || known.base_branch == event.base_branch;
+    let is_same = known.head_sha == event.head_sha
+        && !known.is_closed
+        && known.is_ready != event.is_draft
+        && has_branch;
+    known.updated_at == event.updated_at
+        && known
+            .deliveries
+            .last()
+            .is_some_and(|newest| is_made_up(newest) || (is_made_up(delivery) && is_same))
+}
+
 /// Orders an event among those of its pull request by `updated_at`, not by arrival. Within one second, which is its
 /// resolution, pushes are ordered by the heads that they lead from and to.
 pub fn order(
@@ -344,6 +363,9 @@ pub fn order(
         }
         EventOrder { pull, superseded_by: by, is_of_newest_head, replaces: vec![] }
     };
+    if is_told(known, event, delivery) {
+        return superseded(pull);
+    }
     if event.updated_at < known.updated_at {
         let is_start = take_start(&mut pull, event);
         // Where not all moves are known, an older event never wins over the head that is known.
@@ -522,6 +544,38 @@ mod tests {
             }
             assert_eq!(pull.head_sha, "d".repeat(40), "{arrival:?}");
             assert_eq!(pull.deliveries, ["2"], "{arrival:?}");
+        }
+    }
+
+    #[test]
+    fn made_up_event_and_the_webhook_that_comes_after_all_are_dispatched_once() {
+        let opened = order(None, &event(Opened, 'a', 9), "opened", NOW).pull;
+        let push = |head: char| PullRequest {
+            before: Some("a".repeat(40)),
+            ..event(Synchronize, head, 10)
+        };
+        for [first, second] in [["reconciled-7", "webhook"], ["webhook", "reconciled-7"]] {
+            let pushed = order(Some(&opened), &push('b'), first, NOW).pull;
+            let again = order(Some(&pushed), &push('b'), second, NOW);
+            assert_eq!(again.superseded_by.as_deref(), Some(first));
+            assert!(again.is_of_newest_head, "a backend that didn't get it gets this one");
+        }
+        // The relay looked long after that second.
+        let pushed = order(Some(&opened), &push('b'), "reconciled-7", NOW).pull;
+        for late in [push('c'), event(Closed, 'b', 10)] {
+            let found = order(Some(&pushed), &late, "webhook", NOW);
+            assert_eq!(found.superseded_by.as_deref(), Some("reconciled-7"));
+            let (head, is_closed) = (found.pull.head_sha, found.pull.is_closed);
+            assert_eq!((head, is_closed), ("b".repeat(40), false));
+        }
+        // What is known of that second says less.
+        let pushed = order(Some(&opened), &push('b'), "webhook", NOW).pull;
+        let closed = order(Some(&pushed), &event(Closed, 'b', 10), "closed", NOW).pull;
+        let draft = PullRequest { is_draft: true, ..push('b') };
+        let draft = order(Some(&opened), &draft, "webhook", NOW).pull;
+        for (known, action) in [(closed, Reopened), (draft, PullRequestAction::ReadyForReview)] {
+            let found = order(Some(&known), &event(action, 'b', 10), "reconciled-7", NOW);
+            assert_eq!(found.superseded_by, None, "{action:?}");
         }
     }
 

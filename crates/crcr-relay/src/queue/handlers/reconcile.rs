@@ -14,6 +14,7 @@ use crate::reconcile::{ReconcileError, reconcile};
 use crate::relay::Relay;
 use crate::state_records::{self, HeadsLook, PullRecord};
 use crate::webhook;
+use crate::webhook::planner::MADE_UP;
 
 pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     let keeps_ignored = |event: &str| relay.config.keeps_webhooks(event);
@@ -122,7 +123,7 @@ async fn make_up(
         "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
     });
     // The same head may get lost again, after others.
-    let id = format!("reconciled-{number}-{head}-{}", missing.updated_at.as_second());
+    let id = format!("{MADE_UP}{number}-{head}-{}", missing.updated_at.as_second());
     let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
     taken.map_err(TaskError::retry)
 }
