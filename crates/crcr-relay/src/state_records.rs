@@ -7,6 +7,7 @@ use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::JobState;
 use crcr_domain::checks::proof::ReportProvenance;
 use crcr_domain::protocol::callback::{JobId, ReportDetails};
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_store::{StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,12 @@ impl CheckRunRecord {
 }
 
 impl PullRecord {
+    /// Whether it goes to another branch now than when it was dispatched, as far as that is known.
+    pub fn goes_to_another_branch_than(&self, dispatch: &Dispatch) -> bool {
+        let both = self.base_branch.as_ref().zip(dispatch.base_branch.as_ref());
+        both.is_some_and(|(own, other)| own != other)
+    }
+
     /// The deliveries of any of its heads, the newest last.
     pub fn deliveries_of(&self, head_sha: &str) -> &[String] {
         if self.head_sha == head_sha {

@@ -178,6 +178,11 @@ fn check_head(
     if has_check_runs && had_results && shown.is_none() {
         return broken("check-run-missing", "although it is wanted");
     }
+    let mut of_head = pulls.iter().filter(|pull| pull.head_sha == head);
+    let mut is_untested = || of_head.any(|pull| truth.was_asked_as_draft_only(pull, repo));
+    if level == 4 && shown == Some("success") && is_untested() {
+        return broken("wrong-green", "and a pull request that is ready ran as a draft only");
+    }
     let is_good = matches!(shown, Some("success" | "neutral" | "skipped"));
     match truth.of_commit(head, repo) {
         CommitTruth::Bad(why) if is_good && !truth.may_be_withheld(repo) => {

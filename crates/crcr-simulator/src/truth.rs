@@ -514,6 +514,23 @@ impl<'a> Truth<'a> {
         })
     }
 
+    /// Whether a pull request that is ready for review was dispatched as a draft only, like everything else that has an
+    /// answer at its commit.
+    pub(crate) fn was_asked_as_draft_only(&self, pull: &PullRequest, repo: &str) -> bool {
+        let is_own = |one: &KnownWebhook| {
+            one.pull == Some(pull.number) && one.head == pull.head_sha && !one.is_closing
+        };
+        let own = self.webhooks.iter().filter(|(_, one)| is_own(one));
+        let shows_results =
+            |id: &str| dispatch(self.memory, id, repo).is_some_and(|one| one.level != Level::L1);
+        let mut asked = own.filter(|(id, _)| shows_results(id)).peekable();
+        let evidence = self.evidence(&pull.head_sha, repo);
+        !pull.draft
+            && asked.peek().is_some()
+            && asked.all(|(_, one)| one.is_draft)
+            && evidence.iter().all(|id| self.webhooks.get(*id).is_some_and(|one| one.is_draft))
+    }
+
     /// Whether a pull request has been open at the head of a dispatch for long.
     fn is_still_there(&self, webhook: &KnownWebhook, asked: &Dispatch) -> bool {
         self.is_there_for(LONG_KNOWN, webhook, asked)

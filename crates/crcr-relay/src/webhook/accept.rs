@@ -150,12 +150,8 @@ impl<'a> WebhookChanges<'a> {
         let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
         self.landed = (pull.has_landed && !had_landed).then_some(pull);
         let order = planner::order(known.value.as_ref(), pull, id, self.now);
-        let is_head_again = matches!(
-            pull.action,
-            PullRequestAction::BaseChanged | PullRequestAction::ReadyForReview
-        );
         let reads_deliveries =
-            !order.replaces.is_empty() || order.is_of_newest_head || is_head_again;
+            !order.replaces.is_empty() || order.is_of_newest_head || is_head_again(pull);
         // Other deliveries have to be in the store before they can be read from it.
         if reads_deliveries && !turn.wait_for_disk().await {
             return Ok(false);
@@ -342,6 +338,11 @@ fn is_left_out_for_paths(newest: Option<&Dispatch>) -> bool {
     })
 }
 
+/// Whether it tells something new of a head that is known. Not every backend gets that.
+fn is_head_again(pull: &PullRequest) -> bool {
+    matches!(pull.action, PullRequestAction::BaseChanged | PullRequestAction::ReadyForReview)
+}
+
 fn is_dispatched(event: &UpstreamEvent) -> bool {
     matches!(
         event,
@@ -410,8 +411,10 @@ fn add_delivery(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    // Nothing but a dispatch reads the body.
-    if !delivery.targets.is_empty() {
+    // Nothing but a dispatch reads the body. A backend that comes to L4 gets what only those at L4 have got.
+    let may_get_it_later =
+        matches!(webhook.event, UpstreamEvent::PullRequest(pull) if is_head_again(pull));
+    if !delivery.targets.is_empty() || may_get_it_later {
         let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
         let body = body.as_ref().map_err(Clone::clone)?;
         let key = if body.is_reduced {

@@ -6,7 +6,7 @@ use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
 use super::head::Head;
-use super::renamed_backend;
+use super::{promoted_backend, renamed_backend};
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -21,6 +21,7 @@ pub async fn of_commit(
     let Some(head) = Head::read(relay, repo, head_sha, None).await? else {
         return renamed_backend::dispatch_again(relay, repo, head_sha).await;
     };
+    promoted_backend::dispatch_again(relay, repo, &head).await?;
     let mut batch = WriteBatch::default();
     head.add_all_checks(relay, &mut batch);
     if head.is_shown() {

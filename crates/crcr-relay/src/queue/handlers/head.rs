@@ -36,8 +36,8 @@ pub(super) struct Head {
     pub(super) pull_request: Option<u64>,
     /// The backend's level now, or that of the newest dispatch if it was removed.
     pub(super) level: Level,
-    /// Pull requests that had the commit, and are closed or have another head now.
-    left_by: BTreeSet<u64>,
+    /// The pull requests that it was dispatched for, as they are now.
+    pulls: BTreeMap<u64, PullRecord>,
 }
 
 /// A job that is shown, with its dispatch.
@@ -76,11 +76,6 @@ impl Head {
         let allowlist = super::allowlist(relay)?;
         let entry = allowlist.get(repo);
         let pulls = pulls(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
-        let left_by: BTreeSet<u64> = pulls
-            .iter()
-            .filter(|(_, pull)| pull.is_closed || pull.head_sha != head_sha)
-            .map(|(number, _)| *number)
-            .collect();
         let prefix = &relay.config.event_filter.label_prefix;
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
@@ -90,7 +85,7 @@ impl Head {
         // Links and oncalls go to one that still has the commit, and not to what anybody may have opened there.
         let (check_runs, pull_request) = shown
             .min_by_key(|(visibility, dispatch)| {
-                let is_left = dispatch.pull_request.is_some_and(|it| left_by.contains(&it));
+                let is_left = has_left(&pulls, dispatch);
                 (visibility_rank(*visibility), is_left, !is_trusted(dispatch))
             })
             .map_or((CheckRunVisibility::NoneForEvent, None), |(visibility, dispatch)| {
@@ -102,7 +97,7 @@ impl Head {
             dispatches,
             check_runs,
             pull_request,
-            left_by,
+            pulls,
         }))
     }
 
@@ -122,7 +117,17 @@ impl Head {
 
     /// Whether the pull request of a dispatch is closed or has another head now.
     pub(super) fn is_left_by_pull_of(&self, dispatch: &Dispatch) -> bool {
-        dispatch.pull_request.is_some_and(|number| self.left_by.contains(&number))
+        has_left(&self.pulls, dispatch)
+    }
+
+    /// The newest dispatch of each pull request that has become ready for review since, or goes to another branch.
+    pub(super) fn outdated(&self) -> impl Iterator<Item = (&Dispatch, &PullRecord)> {
+        self.pulls.iter().filter_map(move |(number, pull)| {
+            let newest = self.dispatches().rfind(|one| one.pull_request == Some(*number))?;
+            let was_draft = newest.is_draft && pull.is_ready;
+            let is_outdated = was_draft || pull.goes_to_another_branch_than(newest);
+            (is_outdated && !self.is_left_by_pull_of(newest)).then_some((newest, pull))
+        })
     }
 
     /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one, of a pull request
@@ -318,6 +323,12 @@ impl Head {
             }
         }
     }
+}
+
+/// Whether the pull request of a dispatch is closed or has another head now.
+fn has_left(pulls: &BTreeMap<u64, PullRecord>, dispatch: &Dispatch) -> bool {
+    let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
+    pull.is_some_and(|pull| pull.is_closed || pull.head_sha != dispatch.head_sha)
 }
 
 /// One pull request that asks for check runs is enough; otherwise the reason that a label could change. The lowest counts.

@@ -12,6 +12,7 @@ mod job_checks;
 mod job_log;
 pub(crate) mod keep_webhook;
 pub(crate) mod merge_base;
+mod promoted_backend;
 mod reconcile;
 mod renamed_backend;
 mod rerun;

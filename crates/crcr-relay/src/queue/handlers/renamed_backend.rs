@@ -4,6 +4,7 @@
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
 
 use super::head::Head;
 use crate::limits;
@@ -44,7 +45,11 @@ pub(super) async fn dispatch_again(
     Ok(TaskDone::Finished)
 }
 
-fn required_entry(relay: &Relay, repo: &RepoName) -> Result<Option<AllowlistEntry>, TaskError> {
+/// The entry of a backend whose checks are required.
+pub(super) fn required_entry(
+    relay: &Relay,
+    repo: &RepoName,
+) -> Result<Option<AllowlistEntry>, TaskError> {
     let allowlist = super::allowlist(relay)?;
     Ok(allowlist.get(repo).filter(|entry| entry.level.blocks_merge()).cloned())
 }
@@ -72,8 +77,25 @@ async fn dispatch_as(
     if !delivery.targets.contains(&entry.repo) {
         delivery.targets.push(entry.repo.clone());
     }
+    let dispatch = queued_for(entry, before, now);
+    let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
+    // If the allowlist had both names, it has got the event at a level that expects no report.
+    let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let mut batch = WriteBatch::default();
+    batch.update(&known, &delivery, relay.expiry());
+    batch.update(&before, &dispatch, relay.expiry());
+    batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
+    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(TaskDone::Finished),
+        _ => Err(TaskError::retry("the delivery or its dispatch was changed in the meantime")),
+    }
+}
+
+/// The same event for the backend as the allowlist has it now.
+pub(super) fn queued_for(entry: &AllowlistEntry, before: &Dispatch, now: Timestamp) -> Dispatch {
     let cause = (before.delivery.as_str(), before.upstream.as_str(), before.event.clone());
-    let dispatch = Dispatch {
+    Dispatch {
         action: before.action,
         pull_request: before.pull_request,
         author: before.author.clone(),
@@ -86,17 +108,5 @@ async fn dispatch_as(
         is_known_author: before.is_known_author,
         author_texts: before.author_texts.clone(),
         ..Dispatch::queued(cause, &before.head_sha, (entry.repo.clone(), entry.level), now)
-    };
-    let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
-    // If the allowlist had both names, it has got the event at a level that expects no report.
-    let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
-    let mut batch = WriteBatch::default();
-    batch.update(&known, &delivery, relay.expiry());
-    batch.update(&before, &dispatch, relay.expiry());
-    batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
-    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
-    match relay.commit(batch).await? {
-        CommitOutcome::Done => Ok(TaskDone::Finished),
-        _ => Err(TaskError::retry("the delivery or its dispatch was changed in the meantime")),
     }
 }

@@ -152,3 +152,50 @@ pub(super) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
+
+/// Below L4 a backend isn't asked again.
+#[tokio::test]
+async fn backend_that_comes_to_l4_tests_again_what_it_ran_as_a_draft_or_for_another_branch() {
+    for (is_draft, waits_for, expected) in [
+        (true, MINUTE, "failure"),
+        (false, MINUTE, "failure"),
+        // The event of before can't be sent any more.
+        (true, 8 * 24 * 60 * MINUTE, "silent"),
+    ] {
+        let world = World::listening(&[]).await;
+        world.enforce("L3:\n  npu:\n    acme/three: [carol]\n").await;
+        world.settle().await;
+        world.change(|pull| pull.draft = is_draft);
+        let three = open(&world).await("acme/three");
+        three.of_job("lint").complete(&world, "success").await;
+        world.wait(5 * MINUTE).await;
+        if is_draft {
+            world.change(|pull| pull.draft = false);
+            world.send(&world.pull_request("ready_for_review")).await;
+            world.settle().await;
+        } else {
+            send_to_another_branch(&world).await;
+        }
+        assert_eq!(world.dispatched(), Vec::<String>::new(), "it isn't at L4");
+        world.wait(waits_for).await;
+        world.enforce("L4:\n  - acme/three: [carol]\n").await;
+        world.settle().await;
+        let of_three = || of(&world, "crcr/acme/three/relay/dispatch").unwrap();
+        if expected == "silent" {
+            world.wait(5 * MINUTE).await;
+            assert_eq!(of_three().1.as_deref(), Some("failure"), "nobody has tested it");
+            assert_eq!(world.dispatched(), Vec::<String>::new());
+            continue;
+        }
+        assert_eq!(of_three(), ("queued".to_owned(), None));
+        let again = received(&world)("acme/three").in_run(RUN + 1);
+        let pull = &again.client_payload["payload"]["pull_request"];
+        assert_eq!(pull["draft"], false);
+        assert_eq!(pull["base"]["ref"], if is_draft { "main" } else { "release" });
+        again.complete(&world, "failure").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(of_three().1.as_deref(), Some(expected));
+        world.wait(60 * MINUTE).await;
+        assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+    }
+}
