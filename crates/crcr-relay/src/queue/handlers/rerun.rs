@@ -126,16 +126,20 @@ pub async fn redispatch(
     };
     let can_be_sent =
         |dispatch: &&Dispatch| dispatch.status != DispatchStatus::Queued && !dispatch.is_answered;
+    // "Re-run all checks" is about those, too, whose jobs still wait for a machine.
+    let may_be_answered =
+        |dispatch: &&Dispatch| dispatch.sent_at().is_some() && !dispatch.is_overdue;
     let is_superseded =
         |dispatch: &&Dispatch| matches!(dispatch.status, DispatchStatus::Superseded { .. });
     // If one of them waits already, or has a result, another one isn't needed.
     let waits = head.dispatches().any(|dispatch| dispatch.status == DispatchStatus::Queued);
     let is_answered = head.dispatches().any(|dispatch| dispatch.is_answered);
     let all = || head.dispatches().rev().filter(can_be_sent);
-    let lacking = || all().filter(|dispatch| !is_superseded(dispatch));
+    let lacking = || all().filter(|one| !is_superseded(one) && !may_be_answered(one));
+    let is_over = || !is_answered && !all().any(|one| may_be_answered(&one));
     let silent = lacking().find(|dispatch| !head.is_left_by_pull_of(dispatch));
     let silent = silent.or_else(|| lacking().next());
-    let silent = silent.or_else(|| all().next().filter(|_| !is_answered));
+    let silent = silent.or_else(|| all().next().filter(|_| is_over()));
     let Some(silent) = silent.filter(|_| !waits) else {
         return Ok(TaskDone::Finished);
     };

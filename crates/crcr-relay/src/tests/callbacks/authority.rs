@@ -398,6 +398,20 @@ pub(super) async fn rerun_on_a_silent_backend_redispatches() {
 }
 
 #[tokio::test]
+async fn rerun_of_all_checks_sends_nothing_again_that_waits_for_its_first_report() {
+    let world = World::listening(&[]).await;
+    let _ = open(&world).await;
+    world.wait(HOUR).await;
+    let state = world.github.state();
+    let suite = state.world.check_runs(UPSTREAM)[0].suite;
+    let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
+    world.send(&state.world.delivery("check_suite", &payload)).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    assert_eq!(verdict(&world).0, "queued");
+}
+
+#[tokio::test]
 pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
     for unreachable in [true, false] {
         let world = World::listening(&[]).await;
