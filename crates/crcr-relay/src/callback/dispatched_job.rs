@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::RepoName;
 use crcr_domain::checks::lifecycle::{self, Conclusion, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
+use crcr_domain::{Level, RepoName};
 use crcr_store::{
     NewTask, SetInsert, StoreError, StoreKey, Versioned, WriteBatch, decode_record, hash64,
     read_record, read_records,
@@ -40,6 +40,13 @@ struct KnownJob {
     claims: [Versioned<String>; 2],
 }
 
+impl KnownJob {
+    /// The job's state before this report.
+    fn state(&self) -> JobState {
+        self.job.value.as_ref().map_or(JobState::Dispatched, |job| job.state)
+    }
+}
+
 /// What a report makes of its job's state.
 struct NextState {
     state: JobState,
@@ -49,7 +56,6 @@ struct NextState {
 
 impl VerifiedReport<'_> {
     pub(super) async fn record_dispatched_job(&self) -> Decision {
-        let (relay, callback) = (self.relay, self.callback);
         let mut known = self.read_known_job().await?;
         if let Some(replayed) = self.check_replay(known.token.value.as_ref()) {
             return Ok(Some(replayed));
@@ -57,12 +63,7 @@ impl VerifiedReport<'_> {
         if let Some(refused) = self.check_pin(&known.pin).await? {
             return Ok(Some(refused));
         }
-        let is_of_it = |dispatch: &Dispatch| {
-            self.callback.callback_token.is_none() || self.has_callback_token(dispatch)
-        };
-        if !known.dispatch.value.as_ref().is_some_and(is_of_it)
-            && let Some(repository) = self.name_when_dispatched(&known).await?
-        {
+        if let Some(repository) = self.name_when_dispatched(&known).await? {
             let identity = CallerIdentity { repository, ..self.identity.clone() };
             let report = VerifiedReport { identity: &identity, ..*self };
             return Box::pin(report.record_dispatched_job()).await;
@@ -72,9 +73,7 @@ impl VerifiedReport<'_> {
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         };
-        // Its level was lower when it was dispatched, and is now: nothing of it is stored.
-        let level = dispatch.level.max(self.level());
-        if !level.shows_results() {
+        if !self.shown_level(dispatch).shows_results() {
             let outcome = CallbackOutcome::BelowLevel;
             return Ok(Some(CallbackResponse::accepted(outcome, CallbackAnswer::Ignored)));
         }
@@ -86,10 +85,9 @@ impl VerifiedReport<'_> {
                 return Ok(Some(refused));
             }
         }
-        let now = relay.now();
         let provenance = self.provenance(Some(dispatch));
         let proof = head::proof_of(dispatch, &provenance);
-        if head::has_check_runs(relay, dispatch)
+        if head::has_check_runs(self.relay, dispatch)
             && let Some(recorded) = &known.job.value
         {
             let recorded_proof = head::proof(dispatch, recorded);
@@ -102,20 +100,37 @@ impl VerifiedReport<'_> {
             }
         }
         let before = known.job.value.as_ref();
-        let current = before.map_or(JobState::Dispatched, |job| job.state);
-        let step = match self.next_state(current, before) {
-            Ok(step) => step,
+        match self.next_state(known.state(), before) {
+            Ok(next) => self.record_state(&known, dispatch, next, provenance).await,
             Err((refused, steps)) => {
                 let mut batch = WriteBatch::default();
                 if let Some((job, steps)) = before.zip(steps) {
                     let changed = JobRecord { steps, ..job.clone() };
-                    batch.update(&known.job, &changed, relay.expiry());
+                    batch.update(&known.job, &changed, self.relay.expiry());
                     self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);
                 }
-                return self.reject_step(refused, batch, &known.token).await;
+                self.reject_step(refused, batch, &known.token).await
             }
-        };
-        let mut next = self.next_record(step, &known, provenance, now);
+        }
+    }
+
+    /// The level whose results are stored: the one at the time of the dispatch, or now if that is higher.
+    fn shown_level(&self, dispatch: &Dispatch) -> Level {
+        dispatch.level.max(self.level())
+    }
+
+    /// Commits the job's new state, its facts, and the tasks that follow from them.
+    async fn record_state(
+        &self,
+        known: &KnownJob,
+        dispatch: &Dispatch,
+        next: NextState,
+        provenance: ReportProvenance,
+    ) -> Decision {
+        let relay = self.relay;
+        let now = relay.now();
+        let mut next = self.next_record(next, known, provenance, now);
+        let proof = head::proof(dispatch, &next);
         let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names, and a search compares all of a probe's.
@@ -125,7 +140,7 @@ impl VerifiedReport<'_> {
             next.details.keep_shown_tests();
         }
         let mut batch = WriteBatch::default();
-        self.add_job(&known, &next, now, &mut batch);
+        self.add_job(known, &next, now, &mut batch);
         let is_unsettled = next.state.is_open() || !dispatch.is_answered;
         if is_failure(next.state) {
             head::add_evidence(relay, &mut batch, dispatch, DeliveryWeight::Failed);
@@ -134,8 +149,8 @@ impl VerifiedReport<'_> {
             head::add_evidence(relay, &mut batch, dispatch, DeliveryWeight::Unsettled);
         }
         let times = (fact.queue_seconds, fact.execution_seconds);
-        add_attempt(relay, dispatch, fact, current, &mut batch);
-        self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);
+        add_attempt(relay, dispatch, fact, known.state(), &mut batch);
+        self.add_follow_up_tasks(known, dispatch, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
         if is_answered != dispatch.is_answered || dispatch.sent_at().is_none() {
             // Who sends it again has to see that it is answered, and who records that it was sent has to see
@@ -144,9 +159,9 @@ impl VerifiedReport<'_> {
             batch.update(&known.dispatch, &answered, relay.expiry());
         }
         if dispatch.probe.is_none() {
-            self.add_forward(&known.job.key, level, times, &mut batch);
+            self.add_forward(&known.job.key, self.shown_level(dispatch), times, &mut batch);
         }
-        let answer = CallbackAnswer::Recorded(callback.state);
+        let answer = CallbackAnswer::Recorded(self.callback.state);
         let decision = self.commit(batch, &known.token, answer, outcome_of(dispatch, proof)).await;
         if let Ok(Some(response)) = &decision
             && response.result.is_ok()
@@ -160,6 +175,12 @@ impl VerifiedReport<'_> {
     /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist has the new
     /// name already. By the new name it may have got the same event again, of which the run has another token.
     async fn name_when_dispatched(&self, known: &KnownJob) -> Result<Option<RepoName>, StoreError> {
+        let answers = |dispatch: &Dispatch| {
+            self.callback.callback_token.is_none() || self.has_callback_token(dispatch)
+        };
+        if known.dispatch.value.as_ref().is_some_and(answers) {
+            return Ok(None);
+        }
         let Some(number) = self.identity.github().and_then(|claims| claims.repository_id) else {
             return Ok(None);
         };
