@@ -383,42 +383,13 @@ impl SqliteResults {
         let job = query.job.as_deref().unwrap_or_default();
         let own = scope_id(&query.repository, true, job);
         let other = if query.all_branches { scope_id(&query.repository, false, job) } else { own };
-        let window = "scope IN (?1, ?2) AND day >= ?3 AND day <= ?4";
-        // Few tests fail or are flaky, and each has an entry in an index of its own. Without being told, SQLite takes
-        // the key of the table, which has all tests.
-        let of = |index: &str, condition: &str| {
-            format!(
-                "AND test IN (SELECT test FROM test_day INDEXED BY {index} WHERE {window} AND {condition})"
-            )
-        };
-        let (of_tests, order, having) = match query.ranking {
-            TestRanking::Flaky => (of("test_day_flaky", "flaky > 0"), "s.flaky DESC, s.runs", "1"),
-            TestRanking::Failing => {
-                (of("test_day_failed", "failures > 0"), "s.failures DESC, s.runs", "1")
-            }
-            TestRanking::Slow => (
-                if only_over_a_second {
-                    of("test_day_slow", "time > timed")
-                } else {
-                    String::new()
-                },
-                "s.time / s.timed DESC",
-                "s.timed > 0",
-            ),
-            TestRanking::New => (
-                "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
-                    AND first_day >= ?3 AND first_day <= ?4)"
-                    .to_owned(),
-                "first_day DESC",
-                "first_day >= ?3",
-            ),
-        };
+        let (of_tests, order, having) = ranking_sql(query.ranking, only_over_a_second);
         let few = named.is_some() || (query.ranking != TestRanking::New && !of_tests.is_empty());
         // The rows of a few tests are sought by their whole key. Of many tests, all rows of the days are read.
         let days = if few {
             "scope IN (?1, ?2) AND day IN (SELECT value FROM json_each(?10))"
         } else {
-            window
+            IN_WINDOW
         };
         let each_day = few.then(|| json(&(query.days.0..=query.days.1).collect::<Vec<_>>()));
         let (of_names, names) = match (named, &query.search) {
@@ -470,6 +441,41 @@ impl SqliteResults {
     }
 }
 
+/// The condition for the days of a query, whose parameters are the first four.
+const IN_WINDOW: &str = "scope IN (?1, ?2) AND day >= ?3 AND day <= ?4";
+
+/// Which tests a ranking has, how it sorts them, and what their sums have to be.
+fn ranking_sql(
+    ranking: TestRanking,
+    only_over_a_second: bool,
+) -> (String, &'static str, &'static str) {
+    // Few tests fail or are flaky, and each has an entry in an index of its own. Without being told, SQLite takes
+    // the key of the table, which has all tests.
+    let of = |index: &str, condition: &str| {
+        format!(
+            "AND test IN (SELECT test FROM test_day INDEXED BY {index} WHERE {IN_WINDOW} AND {condition})"
+        )
+    };
+    match ranking {
+        TestRanking::Flaky => (of("test_day_flaky", "flaky > 0"), "s.flaky DESC, s.runs", "1"),
+        TestRanking::Failing => {
+            (of("test_day_failed", "failures > 0"), "s.failures DESC, s.runs", "1")
+        }
+        TestRanking::Slow => (
+            if only_over_a_second { of("test_day_slow", "time > timed") } else { String::new() },
+            "s.time / s.timed DESC",
+            "s.timed > 0",
+        ),
+        TestRanking::New => (
+            "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
+                AND first_day >= ?3 AND first_day <= ?4)"
+                .to_owned(),
+            "first_day DESC",
+            "first_day >= ?3",
+        ),
+    }
+}
+
 /// Writes the rows that aren't there yet, and adds those to the sums; returns how many it wrote.
 fn load_part(
     tx: &Transaction<'_>,
@@ -477,15 +483,7 @@ fn load_part(
 ) -> rusqlite::Result<u64> {
     let (report, day) = (source.report_id.cast_signed(), day_of(run.started_at));
     write_report(tx, run, source)?;
-    let mut scopes = [0; 2];
-    for (scope, job) in scopes.iter_mut().zip(["", &*source.job]) {
-        *scope = scope_id(&run.repository, run.on_default_branch, job);
-        tx.prepare_cached(
-            "INSERT INTO test_scope VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day)",
-        )?
-        .execute(params![*scope, run.repository, run.on_default_branch, job, day])?;
-    }
+    let scopes = write_scopes(tx, run, &source.job, day)?;
     let mut new_row = tx
         .prepare_cached("INSERT OR IGNORE INTO test_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     let mut new_test = tx.prepare_cached(
@@ -559,6 +557,25 @@ fn load_part(
     }
     add_to_summaries(tx, report, sums)?;
     Ok(written)
+}
+
+/// Writes down that all jobs, and this one, have tests on a day. Returns the ids under which their tests are summed up.
+fn write_scopes(
+    tx: &Transaction<'_>,
+    run: &TestedRun,
+    job: &str,
+    day: i64,
+) -> rusqlite::Result<[i64; 2]> {
+    let mut scopes = [0; 2];
+    for (scope, job) in scopes.iter_mut().zip(["", job]) {
+        *scope = scope_id(&run.repository, run.on_default_branch, job);
+        tx.prepare_cached(
+            "INSERT INTO test_scope VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day)",
+        )?
+        .execute(params![*scope, run.repository, run.on_default_branch, job, day])?;
+    }
+    Ok(scopes)
 }
 
 fn write_report(
