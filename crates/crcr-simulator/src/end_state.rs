@@ -215,53 +215,46 @@ fn had_labelled_pull(truth: &Truth<'_>, github: &State, head: &str) -> bool {
     of_head.any(|webhook| webhook.event == "merge_group" || webhook.pull.is_some_and(is_labelled))
 }
 
-/// A job's check run shows the newest attempts that the relay has acknowledged.
-fn check_job(
-    runs: &[CheckRun],
-    (head, name): (&str, &str),
-    reports: &JobReports,
-    truth: &Truth<'_>,
-) -> Result<(), Broken> {
-    // A dispatch that was superseded while GitHub accepted it has no proven reports, and neither have runs of a branch
-    // that got another name before the dispatch was sent again: nobody heard that GitHub had accepted it.
-    let is_sent = |run: u64| {
-        let run = &truth.lab.runs[&run];
-        dispatch(truth.memory, &run.delivery, run.repo).is_some_and(|dispatch| {
-            let is_of_branch = dispatch.default_branch.as_ref().is_none_or(|it| *it == run.branch)
-                || dispatch.former_branches.contains(&run.branch);
-            dispatch.sent_at().is_some() && (run.is_foreign || is_of_branch)
-        })
-    };
-    let pulls: BTreeSet<_> =
-        reports.acknowledged.keys().map(|(run, ..)| truth.pull_of(&truth.lab.runs[run])).collect();
-    if pulls.len() > 1 && reports.acknowledged.values().any(|(end, _)| end.is_none()) {
-        // It may be lost, or have ended with an answer that was.
-        return Ok(());
-    }
-    // Of legs of one name on GitHub the worst is known.
-    let is_nothing = |run: u64, attempt: u32| {
-        let of_name = reports.acknowledged.iter();
-        let of_name = of_name.filter(|((of, at, _), _)| (*of, *at) == (run, attempt));
-        let ends: BTreeSet<_> = of_name.map(|(_, (end, _))| *end).collect();
-        ends == BTreeSet::from([Some("skipped")])
-            || (ends.contains(&Some("cancelled"))
-                && ends.iter().all(|end| matches!(end, Some("success" | "skipped" | "cancelled"))))
-    };
+/// Whether the relay knows that GitHub accepted the dispatch of a run. It doesn't if the dispatch was superseded meanwhile,
+/// or if the branch got another name before the dispatch was sent again: such a run's reports stay without proof.
+fn is_known_as_sent(truth: &Truth<'_>, run: u64) -> bool {
+    let run = &truth.lab.runs[&run];
+    dispatch(truth.memory, &run.delivery, run.repo).is_some_and(|dispatch| {
+        let is_of_branch = dispatch.default_branch.as_ref().is_none_or(|it| *it == run.branch)
+            || dispatch.former_branches.contains(&run.branch);
+        dispatch.sent_at().is_some() && (run.is_foreign || is_of_branch)
+    })
+}
+
+/// Whether an attempt left the job out, or cancelled it without a failure. Of legs of one name on GitHub the worst is known.
+fn says_nothing(reports: &JobReports, run: u64, attempt: u32) -> bool {
+    let of_name = reports.acknowledged.iter();
+    let of_name = of_name.filter(|((of, at, _), _)| (*of, *at) == (run, attempt));
+    let ends: BTreeSet<_> = of_name.map(|(_, (end, _))| *end).collect();
+    ends == BTreeSet::from([Some("skipped")])
+        || (ends.contains(&Some("cancelled"))
+            && ends.iter().all(|end| matches!(end, Some("success" | "skipped" | "cancelled"))))
+}
+
+/// The acknowledged ends of the attempts that count, `None` for one that only started, and whether they ran elsewhere
+/// than on GitHub.
+fn counted_ends(reports: &JobReports, truth: &Truth<'_>) -> (Vec<Option<&'static str>>, bool) {
     // What another pull request's run leaves out or cancels says nothing of what ran before.
     let is_needless = |run: u64, attempt: u32| {
         let this = &truth.lab.runs[&run];
-        is_nothing(run, attempt)
+        says_nothing(reports, run, attempt)
             && reports.acknowledged.keys().any(|(older, before, _)| {
                 let other = &truth.lab.runs[older];
-                is_sent(*older)
+                is_known_as_sent(truth, *older)
                     && other.file == this.file
                     && truth.pull_of(other) != truth.pull_of(this)
                     && *older < run
-                    && !is_nothing(*older, *before)
+                    && !says_nothing(reports, *older, *before)
             })
     };
     let sent = || {
-        let sent = reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
+        let sent = reports.acknowledged.iter();
+        let sent = sent.filter(|((run, ..), _)| is_known_as_sent(truth, *run));
         sent.filter(|((run, attempt, _), _)| !is_needless(*run, *attempt))
     };
     // Of each workflow file, the newest run counts, of a pull request that of its newest event, and of that its newest
@@ -288,11 +281,27 @@ fn check_job(
         newest_runs.values().any(|newest| newest == run)
             && newest_attempts[&step(run, leg)] == attempt
     };
-    let ends: Vec<Option<&str>> = sent()
+    let ends = sent()
         .filter(|((run, attempt, leg), _)| counts(run, *attempt, *leg))
         .map(|(_, (end, _))| *end)
         .collect();
-    let is_foreign = newest_runs.values().any(|run| truth.lab.runs[run].is_foreign);
+    (ends, newest_runs.values().any(|run| truth.lab.runs[run].is_foreign))
+}
+
+/// A job's check run shows the newest attempts that the relay has acknowledged.
+fn check_job(
+    runs: &[CheckRun],
+    (head, name): (&str, &str),
+    reports: &JobReports,
+    truth: &Truth<'_>,
+) -> Result<(), Broken> {
+    let pulls: BTreeSet<_> =
+        reports.acknowledged.keys().map(|(run, ..)| truth.pull_of(&truth.lab.runs[run])).collect();
+    if pulls.len() > 1 && reports.acknowledged.values().any(|(end, _)| end.is_none()) {
+        // It may be lost, or have ended with an answer that was.
+        return Ok(());
+    }
+    let (ends, is_foreign) = counted_ends(reports, truth);
     // Of legs of one name it can't be told which of them has ended.
     let has_open_leg = ends.len() > 1 && ends.contains(&None) && ends.iter().any(Option::is_some);
     if ends.is_empty() || has_open_leg {
