@@ -6,7 +6,7 @@ use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::workflow::BranchCommit;
 use crcr_domain::probes::Culprit;
-use crcr_domain::results::facts::CallbackOutcome;
+use crcr_domain::results::facts::{CallbackFact, CallbackOutcome};
 use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
@@ -31,6 +31,7 @@ use crate::layout::{
     ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate, time,
     zone,
 };
+use crate::model::days::SharedFacts;
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
 use crate::query::{EventFilter, SpanQuery, TimeSpan};
@@ -152,6 +153,13 @@ pub(crate) struct RefusedReport {
     pub(crate) detail: Option<String>,
 }
 
+impl From<CallbackFact> for RefusedReport {
+    fn from(callback: CallbackFact) -> Self {
+        let CallbackFact { at, outcome, answer, detail, .. } = callback;
+        Self { at, outcome, answer, detail }
+    }
+}
+
 pub(crate) async fn build(
     hud: &Hud,
     (owner, repo): (String, String),
@@ -171,20 +179,6 @@ pub(crate) async fn build(
     // The page usually covers the review's window already, so both are read together.
     let both_windows = Window { from: window.from.min(reviewed.from), ..window.clone() };
     let refused = async { Ok(hud.results.refused_callbacks(&window, MAX_REFUSED).await?) };
-    // Computed while the other reads wait for the store.
-    let shown = async {
-        let facts = days::facts(hud, &both_windows).await?;
-        let newest = facts.attempts(&window).map(|row| row.received_at).max();
-        let blamed = days::blame(hud, &facts).await?;
-        // Ordered by day, so that the matrix shows the last result of a job.
-        let jobs = jobs_of_days(
-            facts.attempts(&window).filter(|row| span.events.includes(&row.event)),
-            facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event)),
-        );
-        let upstream_failures = blamed.upstream_failures(&jobs);
-        let (matrix, tests) = (matrix(&jobs, span, &blamed), failing_tests(&jobs, &test_sort));
-        Ok((facts, newest, matrix, tests, blamed, upstream_failures))
-    };
     let (days, beside, refused, shown) = tokio::try_join!(
         days::day_tallies(hud, span, Some(repo.as_str())),
         ReviewInputs::read(
@@ -195,9 +189,10 @@ pub(crate) async fn build(
             days::callback_outcomes(hud, &reviewed)
         ),
         refused,
-        shown,
+        // Computed while the other reads wait for the store.
+        ShownJobs::read(hud, (&window, &both_windows), span, &test_sort),
     )?;
-    let (facts, newest, mut matrix, failing_tests, blamed, upstream_failures) = shown;
+    let ShownJobs { facts, blamed, newest, mut matrix, failing_tests, upstream_failures } = shown;
     add_titles(hud, &mut matrix).await?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
@@ -209,15 +204,6 @@ pub(crate) async fn build(
     });
     let total = total(&days);
     let sums = &total.sums;
-    let refused = refused
-        .into_iter()
-        .map(|callback| RefusedReport {
-            at: callback.at,
-            outcome: callback.outcome,
-            answer: callback.answer,
-            detail: callback.detail,
-        })
-        .collect();
     let probes = (hud.probes)().await;
     let culprits =
         probes.culprits.into_iter().filter(|one| one.repo.eq_ignore_ascii_case(repo.as_str()));
@@ -248,8 +234,41 @@ pub(crate) async fn build(
         failing_tests,
         test_sort,
         has_test_results: !hud.results.tested_repositories().await?.is_empty(),
-        refused,
+        refused: refused.into_iter().map(RefusedReport::from).collect(),
     })
+}
+
+/// What the page shows of the backend's jobs, and the facts from which the review is made, too.
+struct ShownJobs {
+    facts: SharedFacts,
+    blamed: BlamedJobs,
+    newest: Option<Timestamp>,
+    matrix: JobMatrix,
+    failing_tests: Vec<FailingTest>,
+    upstream_failures: u64,
+}
+
+impl ShownJobs {
+    /// `both_windows` covers the page's window and the review's.
+    async fn read(
+        hud: &Hud,
+        (window, both_windows): (&Window, &Window),
+        span: &TimeSpan,
+        test_sort: &SortOrder,
+    ) -> Result<Self, PageError> {
+        let facts = days::facts(hud, both_windows).await?;
+        let newest = facts.attempts(window).map(|row| row.received_at).max();
+        let blamed = days::blame(hud, &facts).await?;
+        // Ordered by day, so that the matrix shows the last result of a job.
+        let jobs = jobs_of_days(
+            facts.attempts(window).filter(|row| span.events.includes(&row.event)),
+            facts.dispatches(window).filter(|sent| span.events.includes(&sent.event)),
+        );
+        let upstream_failures = blamed.upstream_failures(&jobs);
+        let matrix = matrix(&jobs, span, &blamed);
+        let failing_tests = failing_tests(&jobs, test_sort);
+        Ok(Self { facts, blamed, newest, matrix, failing_tests, upstream_failures })
+    }
 }
 
 /// A backend that only has nightly runs begins with those, unless the query names the events. One that left the allowlist
