@@ -245,25 +245,7 @@ fn add_steps<'a>(
                     }
                 } else {
                     left = inner.reach_all(value);
-                    let runs = action.get("runs");
-                    let mut within = ContextScope {
-                        inputs: inputs(action.get("inputs"), value, &inner),
-                        ..inner.clone()
-                    };
-                    let given = ContextReach::of_all(within.inputs.values().map(Rc::as_ref));
-                    let env = ContextReach::of_all(inner.env.values().map(Rc::as_ref));
-                    if events::is_text(&given, &events)
-                        || events::is_text(&env, &events)
-                        || events.iter().any(|event| events::is_caused_by_strangers(event))
-                    {
-                        job.unknown.push(format!("uses `{path}`, whose code isn't read"));
-                    }
-                    job.steps.push(JobStep { value, scope: inner, events: events.clone() });
-                    if let Some(runs) = runs {
-                        let env = within.names(runs.get("env"));
-                        within.env.extend(env);
-                        job.steps.push(JobStep { value: runs, scope: within, events });
-                    }
+                    add_program(job, (&path, action), value, inner, events);
                 }
             }
             found => {
@@ -271,15 +253,7 @@ fn add_steps<'a>(
                     let why = format!("uses `{path}`, which can't be read here");
                     job.unknown.push(why);
                 }
-                left = inner.reach_all(value);
-                if step::fetches_text(value) {
-                    left.add_context(FETCHED_TEXT);
-                }
-                if path == "actions/github-script" {
-                    let of_event =
-                        scripts(value).into_iter().flat_map(|script| javascript::outputs(&script));
-                    of_event.for_each(|path| left.add_context(&path));
-                }
+                left = reach_of_outputs(value, &path, &inner);
                 if scripts(value).iter().any(|script| sets_variables(script)) {
                     Rc::make_mut(&mut scope.written).merge(&left);
                 }
@@ -290,6 +264,45 @@ fn add_steps<'a>(
             scope.steps.insert(id.to_lowercase(), Rc::new(left));
         }
     }
+}
+
+/// Adds a step whose action is a program: JavaScript or a container.
+fn add_program<'a>(
+    job: &mut JudgedJob<'a>,
+    (path, action): (&str, &'a Value),
+    step: &'a Value,
+    scope: ContextScope,
+    events: Vec<String>,
+) {
+    let mut within =
+        ContextScope { inputs: inputs(action.get("inputs"), step, &scope), ..scope.clone() };
+    let given = ContextReach::of_all(within.inputs.values().map(Rc::as_ref));
+    let env = ContextReach::of_all(scope.env.values().map(Rc::as_ref));
+    if events::is_text(&given, &events)
+        || events::is_text(&env, &events)
+        || events.iter().any(|event| events::is_caused_by_strangers(event))
+    {
+        job.unknown.push(format!("uses `{path}`, whose code isn't read"));
+    }
+    job.steps.push(JobStep { value: step, scope, events: events.clone() });
+    if let Some(runs) = action.get("runs") {
+        let env = within.names(runs.get("env"));
+        within.env.extend(env);
+        job.steps.push(JobStep { value: runs, scope: within, events });
+    }
+}
+
+/// What can reach the outputs of a step that runs a script or an action of others.
+fn reach_of_outputs(step: &Value, path: &str, scope: &ContextScope) -> ContextReach {
+    let mut reach = scope.reach_all(step);
+    if step::fetches_text(step) {
+        reach.add_path(FETCHED_TEXT);
+    }
+    if path == "actions/github-script" {
+        let of_event = scripts(step).into_iter().flat_map(|script| javascript::outputs(&script));
+        of_event.for_each(|path| reach.add_path(&path));
+    }
+    reach
 }
 
 /// The inputs of an action or of a called workflow, by what it is given and by their defaults.

@@ -33,7 +33,7 @@ impl ContextReach {
         other.texts.iter().for_each(|text| self.add_text(text));
     }
 
-    fn add_path(&mut self, path: &str) {
+    pub fn add_path(&mut self, path: &str) {
         match self.paths.len() < Self::MAX_ENTRIES {
             true => self.paths.insert(path.to_owned()),
             false => self.paths.insert("*".to_owned()),
@@ -45,11 +45,6 @@ impl ContextReach {
             let end = text.floor_char_boundary(Self::MAX_TEXT_BYTES);
             self.texts.insert(text[..end].to_owned());
         }
-    }
-
-    /// Adds a context that no expression names.
-    pub fn add_context(&mut self, path: &str) {
-        self.add_path(path);
     }
 
     fn without(&self, path: &str) -> Self {
