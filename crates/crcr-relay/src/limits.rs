@@ -18,21 +18,21 @@ pub const HEAD_BYTES: usize = 64 * 1024;
 /// connection after 60 s. If the relay closed it first, a request could be lost.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long a request may take, including its body.
-pub const REQUEST: Duration = Duration::from_secs(60);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Open connections of one listener. Together with the relay's own files they stay below the usual limit
 /// of 1,024.
 pub const CONNECTIONS: usize = 800;
 /// A connection is closed when the client doesn't read for this long.
-pub const WRITE: Duration = Duration::from_secs(30);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The minimal length of the admin token and of a callback key, which makes them infeasible to guess.
 pub const SECRET_CHARS: usize = 16;
 /// After this many wrong admin tokens in a minute, from all clients together, further ones are refused
 /// without a check.
 pub const WRONG_TOKENS: u32 = 10;
-/// How long `/readyz` relies on the last successful write before it tries another one.
-pub const PROBE: Duration = Duration::from_secs(5);
-/// The same for a write that failed.
-pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
+/// How long `/readyz` relies on its last successful write to the store, and waits for the next one.
+pub const READINESS_PERIOD: Duration = Duration::from_secs(5);
+/// How long it relies on a write that failed.
+pub const FAILED_READINESS_PERIOD: Duration = Duration::from_secs(1);
 /// Open connections of the operators' listener.
 pub const ADMIN_CONNECTIONS: usize = 50;
 /// A connection of this age is closed after its current request, so that none is held forever.
@@ -53,10 +53,10 @@ pub const TEXT_BYTES_PER_DAY: u64 = 256 << 20;
 /// How many bytes of reports go to the external HUD as they came, for one repository and day. If it is away, they wait
 /// in the queue.
 pub const FORWARDED_BYTES_PER_DAY: u64 = 256 << 20;
-/// The longest value of a report beyond them that goes to the external HUD, in bytes of JSON.
+/// The longest value that the external HUD still gets of a report after these bytes are used up, as JSON.
 pub const FORWARDED_VALUE_BYTES: usize = 300;
-/// The longest time after which a caller over the limit is asked to come again.
-pub const LONGEST_TURN: Duration = Duration::from_secs(300);
+/// The longest `Retry-After` of a caller who is over a limit.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
 /// backend's.
@@ -64,7 +64,7 @@ pub const JOB_CHECK_RUNS: usize = 64;
 /// The longest address that a check run links to. GitHub documents no limit.
 pub const DETAILS_URL_BYTES: usize = 1024;
 /// A backend's `.github/crcr.yml` is read again when something is dispatched this long after the last time.
-pub const BACKEND_FILE: Duration = Duration::from_secs(15 * 60);
+pub const BACKEND_FILE_INTERVAL: Duration = Duration::from_secs(15 * 60);
 /// How many times an hour the file of one backend is read, however often it is pushed.
 pub const BACKEND_FILE_CALLS: u64 = 30;
 /// The names of a pull request's changed files, in bytes. If there are more, every backend gets it.
@@ -73,7 +73,7 @@ pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
 pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
 /// An older merge base isn't run: whoever opens a pull request chooses where it branches off, and old code may have what
 /// was mended since.
-pub const BASE_AGE: Duration = Duration::from_secs(60 * 24 * 3600);
+pub const MAX_BASE_AGE: Duration = Duration::from_secs(60 * 24 * 3600);
 /// How often a merge base is run until its tests have a result.
 pub const BASE_ATTEMPTS: u32 = 3;
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.
@@ -85,29 +85,29 @@ pub const PARALLEL_PROBES: usize = 3;
 /// How many earlier results a search compares with its commit until one is on the same branch.
 pub const BISECT_COMPARISONS: usize = 8;
 /// How many comparisons of commits are remembered for the searches of other jobs.
-pub const COMPARISONS: usize = 64;
+pub const CACHED_COMPARISONS: usize = 64;
 /// How long after its start a search ends with what is known.
-pub const BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const LONGEST_BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How many answers the HUD shows.
-pub const CULPRITS: usize = 100;
+pub const SHOWN_CULPRITS: usize = 100;
 /// How long a dispatch waits for a place among those of a day.
 pub const WAIT_FOR_PLACE: Duration = Duration::from_secs(24 * 3600);
 /// How many calls of GitHub's API an hour the check runs of all jobs may take, of the 5,000 that an
 /// installation has at least. The backends share them equally.
 pub const JOB_CHECK_CALLS: u64 = 4_000;
-/// The least share of a backend.
+/// How many of these calls every backend has at least.
 pub const LEAST_CALLS: u64 = 60;
 /// How many dispatches of a replaced delivery are cancelled in one transaction.
 pub const SUPERSEDED_AT_ONCE: usize = 200;
 /// How many bytes of webhooks are kept on a day for each repository of the allowlist and for all other
 /// repositories of upstream's account, compressed.
-pub const KEPT_WEBHOOK_BYTES: u64 = 1 << 30;
+pub const WEBHOOK_BYTES_PER_DAY: u64 = 1 << 30;
 /// The same for all repositories of another account that aren't on the allowlist.
-pub const UNLISTED_WEBHOOK_BYTES: u64 = 16 << 20;
-/// How many logs of failed jobs are fetched on a day for each of the former.
-pub const LOGS: u64 = 5_000;
-/// And for each of the latter.
-pub const UNLISTED_LOGS: u64 = 20;
+pub const UNLISTED_WEBHOOK_BYTES_PER_DAY: u64 = 16 << 20;
+/// How many logs of failed jobs are fetched on a day for each repository of the allowlist and for upstream's account.
+pub const LOGS_PER_DAY: u64 = 5_000;
+/// The same for each other account.
+pub const UNLISTED_LOGS_PER_DAY: u64 = 20;
 
 /// How long records are kept: a workflow can be re-run for 30 days.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(35 * 24 * 3600);
@@ -126,7 +126,7 @@ pub const LEASE: Duration = Duration::from_secs(120);
 pub const UNDER_WAY: Duration = Duration::from_secs(180);
 /// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the
 /// task can be leased again.
-pub const HANDLER: Duration = Duration::from_secs(90);
+pub const HANDLER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How many dispatches are sent at a time by default. Other work has workers of its own.
 pub const WORKERS: u32 = 32;
 /// How many tries a task gets.
@@ -147,13 +147,13 @@ pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
     total: Duration::MAX,
 };
 /// For how long an outage is waited out. An older event isn't worth a dispatch.
-pub const OUTAGE: Duration = Duration::from_secs(24 * 3600);
+pub const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 /// Dispatches of events that are older than this aren't sent again together with all others.
-pub const RESEND: Duration = Duration::from_secs(24 * 3600);
+pub const RESEND_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// How long a shutdown waits for running tasks and open requests.
-pub const GRACE: Duration = Duration::from_secs(10);
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is polled.
-pub const POLL: Duration = Duration::from_millis(500);
+pub const QUEUE_POLL: Duration = Duration::from_millis(500);
 /// The relay is quiet if it took no webhook and no report for this long.
 pub const QUIET: Duration = Duration::from_millis(20);
 /// How long keeping webhooks makes way for taking others.
@@ -198,9 +198,9 @@ pub const BREAKER_AUTHORS: usize = 3;
 /// How often it is written down that the relay is up.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
 /// A longer gap between two of these is a downtime.
-pub const DOWNTIME: Duration = Duration::from_secs(300);
+pub const SHORTEST_DOWNTIME: Duration = Duration::from_secs(300);
 /// How many downtimes are remembered.
-pub const DOWNTIMES: usize = 32;
+pub const KEPT_DOWNTIMES: usize = 32;
 /// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.
@@ -213,7 +213,7 @@ pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.
 pub const MAX_PINS_LISTED: usize = 10_000;
 /// How often the pinned repositories are read to recognise one under a new name.
-pub const PINNED_NAMES: Duration = Duration::from_secs(60);
+pub const PINNED_NAMES_INTERVAL: Duration = Duration::from_secs(60);
 /// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.
@@ -222,7 +222,7 @@ pub const LAMBDA_SCHEDULED_WORK: Duration = Duration::from_secs(40);
 pub const LAMBDA_SCHEDULED: Duration = Duration::from_secs(56);
 /// The largest answer; Lambda takes 6 MB, in JSON and perhaps Base64.
 pub const LAMBDA_ANSWER_BYTES: usize = 4 << 20;
-/// How long both then wait for tasks that still run.
+/// How long a request and a schedule event then wait for tasks that still run.
 pub const LAMBDA_GRACE: Duration = Duration::from_secs(4);
 /// How long the first response waits for the allowlist. GitHub waits ten seconds for a response.
 pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
@@ -240,9 +240,9 @@ pub const FEED_RETRY: RetryPolicy = RetryPolicy {
     total: Duration::MAX,
 };
 /// How often old results are rolled up.
-pub const RETAIN: Duration = Duration::from_secs(3600);
+pub const RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often expired records are deleted.
-pub const PRUNE: Duration = Duration::from_secs(60);
+pub const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 /// How much further each of these deletions may come than the one before. A clock that is far ahead deletes
 /// little until it is set right.
 pub const PRUNE_STEP: Duration = Duration::from_secs(1800);
@@ -252,22 +252,22 @@ pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 pub const EARLY_TOKEN: Duration = Duration::from_secs(900);
 /// A clock that is set back by more than this was wrong before.
 pub const CLOCK_BACK: Duration = Duration::from_secs(600);
-/// The pause between two of these transactions, so that other writes go first.
+/// The pause between two transactions that delete expired records, so that other writes go first.
 pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 /// How long the answer is cached that upstream doesn't have a commit, which may still be pushed.
 pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
 /// How long the answer is cached that upstream has a commit.
 pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
 /// How often the files of secrets are checked for changes.
-pub const SECRETS: Duration = Duration::from_secs(10);
+pub const SECRET_FILES_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a result is retried after the external HUD answered 401: its key may be changing.
 pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
 /// How often CODEOWNERS and quarantine files are read.
-pub const REPOSITORY_FILES: Duration = Duration::from_secs(600);
+pub const REPOSITORY_FILES_INTERVAL: Duration = Duration::from_secs(600);
 /// How often the map from pipelines of other CI systems to repositories is read.
-pub const PROVIDERS: Duration = Duration::from_secs(300);
-/// The same after a failure.
-pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);
+pub const PROVIDER_MAP_INTERVAL: Duration = Duration::from_secs(300);
+/// The pause after a failure to read that map.
+pub const PROVIDER_MAP_RETRY: Duration = Duration::from_secs(30);
 
 /// How long after the end of a failed job its log is fetched: GitHub puts it together after the webhook.
 pub const JOB_LOG_DELAY: Duration = Duration::from_secs(5);
@@ -277,28 +277,28 @@ pub const JOB_LOGS_AT_ONCE: usize = 4;
 pub const JOB_LOG_BUSY: Duration = Duration::from_secs(2);
 /// How often a log is tried: for about a day, with pauses of ten minutes at the end.
 pub const JOB_LOG_TRIES: u32 = 150;
-/// How long fetching a log may take: less than [`HANDLER`], of which classifying needs the rest.
-pub const JOB_LOG: Duration = Duration::from_secs(45);
+/// How long fetching a log may take: less than [`HANDLER_TIMEOUT`], of which classifying needs the rest.
+pub const JOB_LOG_TIMEOUT: Duration = Duration::from_secs(45);
 /// A log that is larger and took too long isn't tried again.
 pub const LARGE_LOG_BYTES: usize = 256 * 1024 * 1024;
 /// How long fetching the log of a green run may take.
-pub const BASELINE_LOG: Duration = Duration::from_secs(20);
+pub const BASELINE_LOG_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many bytes of a file of log rules are read. One that is larger is refused.
 pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;
 
-/// How long the upstream repository's number is remembered after the start that learned it.
-pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
+/// How long the upstream repository's number is remembered, and which of its pull requests have been compared.
+pub const UPSTREAM_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 /// How often a feed is looked at for alerts. A look reads the newest 50 commits of a branch.
-pub const ALERT_FEED: Duration = Duration::from_secs(120);
+pub const ALERT_FEED_INTERVAL: Duration = Duration::from_secs(120);
 /// How many feeds are looked at.
 pub const ALERT_FEEDS: usize = 20;
 /// How often the App's log of deliveries is compared with the store.
-pub const RECONCILE: Duration = Duration::from_secs(600);
+pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.
 pub const RECONCILE_MARGIN: Duration = Duration::from_secs(120);
 /// How many pages of open pull requests are compared with the store at a time.
 pub const OPEN_PULL_PAGES: u32 = 40;
-/// How many of them are compared in one look, by several tasks.
+/// How many pages of open pull requests are compared in one round, by several tasks.
 pub const MOST_OPEN_PULL_PAGES: u32 = 1000;
 /// How far back the log is read at most. GitHub redelivers what is at most three days old.
 pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -311,7 +311,7 @@ pub const RECONCILE_PAGES: usize = 50;
 /// How many redeliveries one task asks for.
 pub const REDELIVERIES: usize = 100;
 /// How often the secret store is read again.
-pub const STORED_SECRETS: Duration = Duration::from_secs(300);
+pub const SECRET_STORE_INTERVAL: Duration = Duration::from_secs(300);
 /// How long dispatches of a restored store wait for newer events that GitHub delivers again.
 pub const RESTORE_PAUSE: Duration = Duration::from_secs(300);
 /// How long a restore is remembered: longer than any record that is older than it.

@@ -255,7 +255,7 @@ fn may_ask_at(attempt: &HookDelivery, asked: Option<&RedeliveryRecord>) -> Times
         return asked.asked_at + limits::REDELIVERY_LOST;
     }
     let doubled = asked.times.saturating_sub(1).min(10);
-    asked.asked_at + limits::RECONCILE * 2_u32.pow(doubled)
+    asked.asked_at + limits::RECONCILE_INTERVAL * 2_u32.pow(doubled)
 }
 
 /// Asks for one redelivery. It is recorded first, so that another relay doesn't ask as well, and so that

@@ -186,7 +186,7 @@ async fn open_shared_results(url: &ResultsUrl) -> Result<Arc<dyn Results>, Start
     for _ in 0..50 {
         match SqliteStore::open(path, StoreRole::Tool) {
             Err(StoreError::InUse(_) | StoreError::Older(_)) => {
-                tokio::time::sleep(limits::POLL / 5).await;
+                tokio::time::sleep(limits::QUEUE_POLL / 5).await;
             }
             opened => return Ok(Arc::new(SqliteResults::new(Arc::new(opened?)))),
         }
@@ -386,13 +386,17 @@ impl Relay {
         self.verifier.issuers(self.allowlist.get().as_deref(), self.now())
     }
 
-    /// Whether the store can be written: it can be read even when the disk is full. While it works, it
-    /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk. Whoever waited for a try that
-    /// failed shares its answer: anybody may ask, and one after the other each would wait as long as all before it.
+    /// Whether the store can be written: it can be read even when the disk is full. While it works, it is tried at most
+    /// once in [`limits::READINESS_PERIOD`], so that health checks don't load the disk. Callers who waited for a write that
+    /// failed share its answer: one after the other, each would wait for as long as all before it.
     pub(crate) async fn can_write(&self) -> Result<(), String> {
         let mut last = self.last_write.lock().await;
         if let Some((at, answer)) = &*last {
-            let period = if answer.is_ok() { limits::PROBE } else { limits::PROBE_AGAIN };
+            let period = if answer.is_ok() {
+                limits::READINESS_PERIOD
+            } else {
+                limits::FAILED_READINESS_PERIOD
+            };
             if self.is_recent(*at, period) {
                 return answer.clone();
             }
@@ -401,9 +405,11 @@ impl Relay {
         let now = self.now();
         let mut batch = WriteBatch::default();
         batch.set(state_records::write_probe_key(), &now, self.expiry());
-        let commit = tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await;
+        let commit =
+            tokio::time::timeout(limits::READINESS_PERIOD, self.store.commit(batch, now)).await;
         let commit = commit.unwrap_or_else(|_| {
-            let what = format!("it hasn't written anything for {} s", limits::PROBE.as_secs());
+            let what =
+                format!("it hasn't written anything for {} s", limits::READINESS_PERIOD.as_secs());
             Err(StoreError::Unavailable(what))
         });
         let answer = commit.map(drop).map_err(|error| error.to_string());
@@ -424,7 +430,7 @@ impl Relay {
         let now = self.now();
         {
             let mut read_at = self.stored_secrets_read_at.lock();
-            if read_at.is_some_and(|at| self.is_recent(at, limits::STORED_SECRETS)) {
+            if read_at.is_some_and(|at| self.is_recent(at, limits::SECRET_STORE_INTERVAL)) {
                 return;
             }
             // The start has just read them.

@@ -45,7 +45,7 @@ impl KnownFiles {
 pub(crate) async fn refresh_periodically(relay: &Relay) {
     loop {
         relay.read_repository_files().await;
-        tokio::time::sleep(limits::REPOSITORY_FILES).await;
+        tokio::time::sleep(limits::REPOSITORY_FILES_INTERVAL).await;
     }
 }
 

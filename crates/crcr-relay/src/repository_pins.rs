@@ -37,7 +37,7 @@ pub struct OtherRepository {
 }
 
 /// The pinned names by number, by which a repository is known that has another name now. They are read at most once in
-/// [`limits::PINNED_NAMES`], however many strangers report.
+/// [`limits::PINNED_NAMES_INTERVAL`], however many strangers report.
 #[derive(Default)]
 pub(crate) struct PinnedNames(tokio::sync::Mutex<Option<ReadNames>>);
 
@@ -50,7 +50,8 @@ impl PinnedNames {
     /// The names that are pinned to repository `number`, the newest one first.
     pub(crate) async fn of(&self, relay: &Relay, number: u64) -> Result<Vec<RepoName>, StoreError> {
         let mut names = self.0.lock().await;
-        let is_new = |names: &ReadNames| relay.is_recent(names.read_at, limits::PINNED_NAMES);
+        let is_new =
+            |names: &ReadNames| relay.is_recent(names.read_at, limits::PINNED_NAMES_INTERVAL);
         if !names.as_ref().is_some_and(is_new) {
             let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
             let mut by_number: HashMap<u64, Vec<RepoName>> = HashMap::new();

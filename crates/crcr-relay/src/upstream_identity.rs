@@ -161,7 +161,7 @@ impl UpstreamIdentity {
             return Ok(());
         }
         let mut batch = WriteBatch::default();
-        let until = now + limits::UPSTREAM_NUMBER;
+        let until = now + limits::UPSTREAM_MEMORY;
         batch.set(state_records::upstream_number_key(upstream), &number, until);
         let key = state_records::upstream_name_key(number);
         let name: Versioned<RepoName> = read_record(store, key).await?;

@@ -23,21 +23,22 @@ pub async fn beat(relay: &Relay) -> Result<(), StoreError> {
         read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
     let now = relay.now();
     // Whose own last beat is recent knows that a relay was up, however far the clocks of others are from its own.
-    let is_recent = |own: &OwnBeats| own.last <= now && now <= own.last + limits::DOWNTIME;
+    let is_recent = |own: &OwnBeats| own.last <= now && now <= own.last + limits::SHORTEST_DOWNTIME;
     let own = (*relay.own_beats.lock()).filter(is_recent);
     let mut uptime = known.value.clone().unwrap_or_default();
     // One far in the future was written down by a clock that was ahead.
     let last = uptime.alive_at.filter(|last| *last <= now + limits::CLOCK_BACK);
-    if let Some(last) = last.filter(|last| own.is_none() && *last + limits::DOWNTIME < now) {
+    if let Some(last) = last.filter(|last| own.is_none() && *last + limits::SHORTEST_DOWNTIME < now)
+    {
         tracing::warn!(from = %last, to = %now, "no relay was up in this time");
         uptime.downtimes.push((last, now));
-        let surplus = uptime.downtimes.len().saturating_sub(limits::DOWNTIMES);
+        let surplus = uptime.downtimes.len().saturating_sub(limits::KEPT_DOWNTIMES);
         uptime.downtimes.drain(..surplus);
     }
     // It doesn't go back to a clock that is behind, and one that is far ahead moves it by a step only.
     uptime.alive_at = Some(match last {
         None => now,
-        Some(last) if own.is_some() => now.clamp(last, last + limits::DOWNTIME),
+        Some(last) if own.is_some() => now.clamp(last, last + limits::SHORTEST_DOWNTIME),
         Some(last) => now.max(last),
     });
     // One that ends in the future, or begins while this relay was up, was written down by a clock that was ahead.

@@ -90,7 +90,7 @@ impl Usage {
     /// How long the next caller of a repository has to wait when a token is free after `wait`: each one comes
     /// for a token of its own.
     pub(crate) fn next_turn(&self, repo: &RepoName, wait: Duration, per_minute: u32) -> Duration {
-        if wait > limits::LONGEST_TURN {
+        if wait > limits::LONGEST_RETRY_AFTER {
             return wait;
         }
         let now = Instant::now();
@@ -98,7 +98,7 @@ impl Usage {
         let mut turns = self.turns.lock();
         let turn = turns.entry(repo.key()).or_insert(now);
         *turn = (*turn + pause).max(now + wait);
-        if *turn > now + limits::LONGEST_TURN {
+        if *turn > now + limits::LONGEST_RETRY_AFTER {
             // More callers than there are turns begin again at the front.
             *turn = now + wait;
         }

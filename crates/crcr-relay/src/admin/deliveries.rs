@@ -160,7 +160,7 @@ pub async fn redeliver(
 pub struct RedeliveredAll {
     /// How many are in the queue again.
     pub requeued: usize,
-    /// Dispatches of events that are older than [`limits::RESEND`]: nobody waits for them any more.
+    /// Dispatches of events that are older than [`limits::RESEND_MAX_AGE`]: nobody waits for them any more.
     pub too_old: usize,
 }
 
@@ -198,7 +198,7 @@ async fn is_of_old_event(
     let dispatch: Versioned<Dispatch> = read_record(store, key).await?;
     let accepted_at =
         dispatch.value.and_then(|known| Timestamp::from_millisecond(known.order).ok());
-    Ok(accepted_at.unwrap_or(task.created_at) + limits::RESEND < now)
+    Ok(accepted_at.unwrap_or(task.created_at) + limits::RESEND_MAX_AGE < now)
 }
 
 /// Puts the dead letter with this key back into the queue; returns 0 if there is none.

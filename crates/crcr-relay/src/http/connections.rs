@@ -42,12 +42,12 @@ impl Default for ConnectionLimits {
             max_open: limits::CONNECTIONS,
             head_timeout: limits::HEAD_TIMEOUT,
             max_age: limits::CONNECTION_LIFE,
-            write_timeout: limits::WRITE,
+            write_timeout: limits::WRITE_TIMEOUT,
         }
     }
 }
 
-/// Serves `router` until `stop`. Requests that aren't complete [`limits::GRACE`] later are dropped.
+/// Serves `router` until `stop`. Requests that aren't complete [`limits::SHUTDOWN_GRACE`] later are dropped.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -134,7 +134,7 @@ async fn serve_connection(
         () = tokio::time::sleep(connection_limits.max_age) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(limits::GRACE, connection).await;
+    let _ = tokio::time::timeout(limits::SHUTDOWN_GRACE, connection).await;
 }
 
 /// A stream whose writes fail when the client doesn't read in time.

@@ -184,7 +184,8 @@ impl LambdaRelay {
             Some(_) => {}
             // Later than now, so that many new processes don't all have the log read.
             None => {
-                serve::schedule_reconciliation(relay, relay.now() + limits::RECONCILE).await;
+                serve::schedule_reconciliation(relay, relay.now() + limits::RECONCILE_INTERVAL)
+                    .await;
                 serve::look_at_feeds(relay).await;
             }
         }

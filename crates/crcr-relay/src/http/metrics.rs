@@ -92,7 +92,7 @@ async fn overdue_tasks(relay: &Relay) -> Result<Vec<TaskView>, StoreError> {
 impl MetricsInput {
     pub async fn read(relay: &Relay) -> Self {
         // A scrape has ten seconds, and an outage of the store mustn't look like one of the relay.
-        let stored = tokio::time::timeout(limits::PROBE, StoredState::read(relay));
+        let stored = tokio::time::timeout(limits::READINESS_PERIOD, StoredState::read(relay));
         let (stored, readiness) = tokio::join!(stored, relay.readiness());
         let issuers = &readiness.issuers;
         let is_unreachable = |issuer: &&IssuerStatus| issuer.needed && issuer.problem.is_some();

@@ -88,9 +88,9 @@ fn admin_routes() -> Router<Arc<Relay>> {
         )
 }
 
-/// Ends requests that take longer than [`limits::REQUEST`], for example with a slow body.
+/// Ends requests that take longer than [`limits::REQUEST_TIMEOUT`], for example with a slow body.
 async fn time_out_slow_requests(request: Request, next: Next) -> Response {
-    match tokio::time::timeout(limits::REQUEST, next.run(request)).await {
+    match tokio::time::timeout(limits::REQUEST_TIMEOUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request did not arrive in time")
             .into_response(),

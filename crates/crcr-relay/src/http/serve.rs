@@ -124,7 +124,7 @@ async fn delete_expired_periodically(relay: &Relay) {
         tracing::warn!(%error, "the store's times can't be compared with the clock yet");
     }
     loop {
-        tokio::time::sleep(limits::PRUNE).await;
+        tokio::time::sleep(limits::PRUNE_INTERVAL).await;
         match delete_all_expired(relay).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "expired records were deleted"),
@@ -157,7 +157,7 @@ pub(crate) async fn delete_all_expired(relay: &Relay) -> Result<u64, StoreError>
 
 async fn roll_up_periodically(relay: &Relay) {
     loop {
-        tokio::time::sleep(limits::RETAIN).await;
+        tokio::time::sleep(limits::RETENTION_INTERVAL).await;
         let until = match prune_clock::advance(relay).await {
             Ok(until) => until,
             Err(error) => {
@@ -182,12 +182,14 @@ pub async fn reconcile_periodically(relay: &Relay) {
     let mut due_at = relay.now();
     loop {
         if !schedule_reconciliation(relay, due_at).await {
-            tokio::time::sleep(limits::POLL).await;
+            tokio::time::sleep(limits::QUEUE_POLL).await;
             continue;
         }
-        let over = tokio::time::timeout(limits::RECONCILE, relay.outage_over.notified()).await;
+        let over =
+            tokio::time::timeout(limits::RECONCILE_INTERVAL, relay.outage_over.notified()).await;
         // Attempts that failed just now are old enough by then.
-        let pause = if over.is_ok() { limits::RECONCILE_MARGIN } else { limits::RECONCILE };
+        let pause =
+            if over.is_ok() { limits::RECONCILE_MARGIN } else { limits::RECONCILE_INTERVAL };
         due_at = relay.now() + pause;
     }
 }
@@ -209,7 +211,7 @@ pub(crate) async fn schedule_reconciliation(relay: &Relay, due_at: Timestamp) ->
 async fn look_at_feeds_periodically(relay: &Relay) {
     loop {
         look_at_feeds(relay).await;
-        tokio::time::sleep(limits::RECONCILE).await;
+        tokio::time::sleep(limits::RECONCILE_INTERVAL).await;
     }
 }
 
@@ -229,13 +231,18 @@ pub(crate) async fn look_at_feeds(relay: &Relay) {
 async fn read_providers_periodically(relay: &Relay) {
     loop {
         let good = relay.refresh_providers().await;
-        tokio::time::sleep(if good { limits::PROVIDERS } else { limits::PROVIDERS_AGAIN }).await;
+        tokio::time::sleep(if good {
+            limits::PROVIDER_MAP_INTERVAL
+        } else {
+            limits::PROVIDER_MAP_RETRY
+        })
+        .await;
     }
 }
 
 async fn reload_files_periodically(relay: &Arc<Relay>) {
     loop {
-        tokio::time::sleep(limits::SECRETS).await;
+        tokio::time::sleep(limits::SECRET_FILES_INTERVAL).await;
         let (relay, again) = (Arc::clone(relay), relay);
         let reload = move || {
             relay.reload_secrets();

@@ -69,7 +69,7 @@ pub(crate) async fn refresh_if_old(
     repo: &RepoName,
     known: Option<&BackendFile>,
 ) -> Result<(), StoreError> {
-    if known.is_some_and(|file| relay.is_recent(file.checked_at, limits::BACKEND_FILE)) {
+    if known.is_some_and(|file| relay.is_recent(file.checked_at, limits::BACKEND_FILE_INTERVAL)) {
         return Ok(());
     }
     let tasks = vec![TaskKind::BackendFile { repo: repo.clone() }.task(relay.now())];

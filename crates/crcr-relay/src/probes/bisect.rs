@@ -114,7 +114,7 @@ pub(crate) struct CommitComparisons(Mutex<HashMap<(String, String), Arc<Comparis
 impl CommitComparisons {
     fn of(&self, commits: (String, String)) -> Arc<Comparison> {
         let mut known = self.0.lock();
-        if known.len() >= limits::COMPARISONS && !known.contains_key(&commits) {
+        if known.len() >= limits::CACHED_COMPARISONS && !known.contains_key(&commits) {
             known.clear();
         }
         Arc::clone(known.entry(commits).or_default())
@@ -250,7 +250,7 @@ impl CulpritSearch<'_> {
         let parallel = if is_large { limits::PARALLEL_PROBES } else { 1 };
         let count = bisection.candidates.len();
         let step = next_step(count, bisection.flakes, &runs, (parallel, usize::MAX));
-        let is_old = relay.now() > bisection.started_at + limits::BISECTION;
+        let is_old = relay.now() > bisection.started_at + limits::LONGEST_BISECTION;
         let again = TaskDone::RunAgain(relay.now() + limits::RUN_POLL_CAP);
         match step {
             BisectStep::Answer(answer) => bisection.answer = Some(answer),

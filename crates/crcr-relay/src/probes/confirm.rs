@@ -227,7 +227,7 @@ impl Confirm<'_> {
         // GitHub gives a date of every commit that it has.
         let is_old = |base: &MergeBaseFact| {
             base.committed_at > Timestamp::UNIX_EPOCH
-                && base.committed_at < relay.now() - limits::BASE_AGE
+                && base.committed_at < relay.now() - limits::MAX_BASE_AGE
         };
         let base = match base.filter(|base| !is_old(base)) {
             Some(base) => self.ask_for_base(&base.merge_base, jobs).await?,

@@ -29,7 +29,7 @@ pub(crate) async fn overview(relay: &Relay) -> Result<ProbesOverview, StoreError
         Some((repo.key(), problem))
     });
     let culprits = state_records::culprits_key(upstream);
-    let culprits = relay.store.members(&culprits, limits::CULPRITS).await?;
+    let culprits = relay.store.members(&culprits, limits::SHOWN_CULPRITS).await?;
     Ok(ProbesOverview {
         file_problems: problems.collect(),
         culprits: culprits

@@ -61,7 +61,7 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
 
 async fn grace_is_over(stop: &CancellationToken) {
     stop.cancelled().await;
-    tokio::time::sleep(limits::GRACE).await;
+    tokio::time::sleep(limits::SHUTDOWN_GRACE).await;
 }
 
 /// Copies all facts that wait, for a process that doesn't run in between.

@@ -60,7 +60,7 @@ pub struct WorkerTimeouts {
 
 impl Default for WorkerTimeouts {
     fn default() -> Self {
-        Self { handler: limits::HANDLER, shutdown: limits::GRACE }
+        Self { handler: limits::HANDLER_TIMEOUT, shutdown: limits::SHUTDOWN_GRACE }
     }
 }
 
@@ -77,7 +77,7 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTim
                 workers.workers_ended(&relay, ended).await;
             }
             () = relay.work.notified() => {}
-            () = tokio::time::sleep(limits::POLL) => {}
+            () = tokio::time::sleep(limits::QUEUE_POLL) => {}
         }
     }
     workers.shut_down(&relay, timeouts.shutdown).await;
@@ -292,7 +292,7 @@ pub(crate) async fn settle(
     };
     let tries = lease.failed + 1;
     let max_tries = kind.map_or(limits::TRIES, |kind| kind.max_tries(&relay.config));
-    let waited_until = lease.created_at + limits::OUTAGE;
+    let waited_until = lease.created_at + limits::LONGEST_OUTAGE;
     let is_over = match error.retry_until.or(error.is_outage.then_some(waited_until)) {
         _ if error.not_before.is_some() => false,
         Some(until) => relay.now() >= until,

@@ -105,7 +105,7 @@ async fn a_file_that_could_not_be_read_for_a_while_is_in_force_again() {
     world.work().await;
     let problem = world.file_of("acme/two").await.problem.unwrap();
     assert!(problem.contains("it can't be read"), "{problem}");
-    world.later(limits::BACKEND_FILE + Duration::from_secs(1));
+    world.later(limits::BACKEND_FILE_INTERVAL + Duration::from_secs(1));
     world.event("opened").await;
     let file = world.file_of("acme/two").await;
     assert_eq!(file.problem, None, "the same version can be read again");
@@ -156,7 +156,7 @@ async fn file_is_read_once_an_interval_and_however_often_it_is_pushed_a_bounded_
     world.tell_of_push("acme/two", json!([{ "modified": ["README.md"] }])).await;
     world.work().await;
     assert_eq!(calls(), first, "a push of other files doesn't either");
-    world.later(limits::BACKEND_FILE + Duration::from_secs(1));
+    world.later(limits::BACKEND_FILE_INTERVAL + Duration::from_secs(1));
     world.event("reopened").await;
     assert_eq!(calls(), 2 * first);
     for _ in 0..200 {

@@ -271,7 +271,7 @@ async fn repository_that_is_not_on_the_allowlist_fills_no_disk_and_fetches_few_l
         assert_eq!(world.send(&delivery).await, (StatusCode::OK, json!({ "ignored": true })));
     }
     let kept = world.value("SELECT sum(length(value)) FROM record WHERE key LIKE '%\"pending\"%'");
-    let most = limits::UNLISTED_WEBHOOK_BYTES.cast_signed();
+    let most = limits::UNLISTED_WEBHOOK_BYTES_PER_DAY.cast_signed();
     assert!(kept <= most && kept > most / 2, "{kept} bytes");
     for _ in 0..3 {
         world.work().await;
@@ -281,7 +281,7 @@ async fn repository_that_is_not_on_the_allowlist_fills_no_disk_and_fetches_few_l
     let calls = world.github.state().world.calls();
     let fetched = calls.iter().filter(|call| call.route().contains("/logs")).count() as i64;
     let wanted = world.value(count).max(fetched);
-    assert!(wanted <= limits::UNLISTED_LOGS.cast_signed(), "{wanted} logs");
+    assert!(wanted <= limits::UNLISTED_LOGS_PER_DAY.cast_signed(), "{wanted} logs");
 }
 
 #[tokio::test]

@@ -264,13 +264,13 @@ async fn read_only_store_is_not_ready() {
         "CREATE TRIGGER full BEFORE INSERT ON record
          BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
     );
-    world.later(limits::PROBE);
+    world.later(limits::READINESS_PERIOD);
     let (status, body) = ready(&world).await;
     assert_eq!((status, &body["store"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("unwritable")));
     world.sql("DROP TRIGGER full");
     // Whoever asks at the same moment doesn't wait for a try of its own.
     assert_eq!(ready(&world).await.1, body);
-    world.later(limits::PROBE_AGAIN);
+    world.later(limits::FAILED_READINESS_PERIOD);
     assert_eq!(ready(&world).await.0, StatusCode::OK);
     // Frequent readiness checks cause only an occasional write.
     let written = || world.value(r#"SELECT version FROM record WHERE key = '["probe"]'"#);
@@ -307,7 +307,7 @@ async fn store_outage_is_503_and_the_same_delivery_is_accepted_afterwards() {
     let (status, body) = ready(&world).await;
     assert!(status == StatusCode::SERVICE_UNAVAILABLE && body["store"].is_string(), "{body}");
     world.rename("away", "record");
-    world.later(limits::PROBE_AGAIN);
+    world.later(limits::FAILED_READINESS_PERIOD);
     assert_eq!(ready(&world).await.0, StatusCode::OK);
 }
 

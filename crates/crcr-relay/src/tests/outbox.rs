@@ -104,7 +104,7 @@ async fn results_that_never_answer_delay_the_shutdown_for_ten_seconds_at_most() 
     stop.cancel();
     feeding.await.unwrap();
     let took = stopped_at.elapsed();
-    assert!(took < limits::GRACE + Duration::from_secs(1), "{took:?}");
+    assert!(took < limits::SHUTDOWN_GRACE + Duration::from_secs(1), "{took:?}");
     tokio::time::resume();
     assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 2, "none is lost");
 }

@@ -67,7 +67,7 @@ async fn webhook_lost_in_an_outage_is_dispatched_exactly_once_after_reconcile() 
     twice.sort_unstable();
     assert_eq!(world.dispatched(), twice, "both events, each once to every backend");
     for _ in 0..3 {
-        world.later(limits::RECONCILE);
+        world.later(limits::RECONCILE_INTERVAL);
         let again = world.reconcile().await;
         assert!(again.asked.is_empty() && again.waiting == 0, "{again:?}");
     }
@@ -86,7 +86,7 @@ async fn webhook_is_asked_for_again_only_after_its_redelivery_failed_or_got_lost
     assert_eq!(world.reconcile().await.waiting, 1);
     // GitHub accepted the request and did nothing.
     assert_eq!(world.github.state().world.take_redeliveries().len(), 1);
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     assert_eq!(world.reconcile().await.waiting, 1);
     world.later(limits::REDELIVERY_LOST);
     assert_eq!(world.reconcile().await.asked.len(), 1);
@@ -95,7 +95,7 @@ async fn webhook_is_asked_for_again_only_after_its_redelivery_failed_or_got_lost
     world.rename("member", "away");
     for _ in 0..3 * 24 * 6 {
         assert!(world.redeliver().await.iter().all(StatusCode::is_server_error));
-        world.later(limits::RECONCILE);
+        world.later(limits::RECONCILE_INTERVAL);
         asked += world.reconcile().await.asked.len();
     }
     assert!((6..=11).contains(&asked), "{asked} times in three days");
@@ -150,7 +150,7 @@ async fn long_log_is_read_in_bounded_parts_and_its_failures_asked_for_once() {
     assert_eq!(asked.len(), failed);
     // From now on the log is read back to the oldest one that is still open, and later not at all.
     let before = pages();
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     while world.reconcile().await.settled_until.is_none() {}
     assert!(pages() - before <= limits::RECONCILE_PAGES + 3);
 }
@@ -173,7 +173,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
     // The same task runs again ten minutes later.
     let before = github.world.count("GET /app/hook/deliveries");
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     world.work().await;
     assert_eq!(github.world.count("GET /app/hook/deliveries"), before + 1);
     assert_eq!(world.dispatched(), ALL);
@@ -235,7 +235,7 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.work().await;
     assert_eq!(world.dispatched(), ALL);
     // A push whose webhook was never made. It may still come, at first.
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     let now = world.relay.now();
     world.github.state().world.change_pull(UPSTREAM, 7, |pull| {
         pull.head_sha = NEWER.to_owned();
@@ -243,7 +243,7 @@ async fn head_that_github_never_sent_is_dispatched() {
     });
     reconcile().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile().await;
     let dispatches = world.github.state().world.take_dispatches();
     assert_eq!(dispatches.len(), ALL.len());
@@ -253,7 +253,7 @@ async fn head_that_github_never_sent_is_dispatched() {
         (&payload["action"], &payload["repository"]["full_name"]),
         (&"synchronize".into(), &UPSTREAM.into())
     );
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     // The webhook was only late.
@@ -263,13 +263,13 @@ async fn head_that_github_never_sent_is_dispatched() {
     // Another push comes in, and the push back to the head that was lost before is lost, too.
     world.change(|pull| {
         pull.head_sha = HEAD.to_owned();
-        pull.updated_at += limits::RECONCILE;
+        pull.updated_at += limits::RECONCILE_INTERVAL;
     });
     world.send(&world.pull_request("synchronize")).await;
     world.work().await;
     assert_eq!(world.dispatched(), ALL);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.later(3 * limits::RECONCILE);
+    world.later(3 * limits::RECONCILE_INTERVAL);
     reconcile().await;
     assert_eq!(world.dispatched(), ALL, "the second loss is found, too");
 }
@@ -288,7 +288,7 @@ async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
     world.work().await;
     world.dispatched();
     for (head, is_refused) in [(NEWER, true), (HEAD, false)] {
-        world.later(limits::RECONCILE);
+        world.later(limits::RECONCILE_INTERVAL);
         let now = world.relay.now();
         world.github.state().world.change_pull(UPSTREAM, 7, |pull| {
             pull.head_sha = head.to_owned();
@@ -303,7 +303,7 @@ async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
         reconcile().await;
         // Otherwise GitHub takes the request each time, and does nothing.
         for _ in 0..4 * 6 {
-            world.later(limits::RECONCILE);
+            world.later(limits::RECONCILE_INTERVAL);
             reconcile().await;
         }
         assert_eq!(world.dispatched(), ALL, "{head}");
@@ -326,7 +326,7 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
         let pull = PullRequest::from_fork(number, UPSTREAM, HEAD, world.relay.now());
         github.put_pull(UPSTREAM, pull);
     }
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile().await;
     let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
     assert_eq!(pages(), 1, "what hasn't changed since the relay began is none of its business");
@@ -334,10 +334,10 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     world.work().await;
     world.dispatched();
     // A push whose webhook is lost, and then a label on everything that is open.
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     world.change(|pull| {
         pull.head_sha = NEWER.to_owned();
-        pull.updated_at += limits::RECONCILE;
+        pull.updated_at += limits::RECONCILE_INTERVAL;
     });
     world.later(limits::RECONCILE_MARGIN);
     for number in numbers {
@@ -347,11 +347,11 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     assert_eq!(world.dispatched(), Vec::<String>::new());
     world.wait(limits::RECONCILE_PAUSE).await;
     assert_eq!(world.dispatched(), ALL);
-    world.later(3 * limits::RECONCILE);
+    world.later(3 * limits::RECONCILE_INTERVAL);
     reconcile().await;
     world.wait(limits::RECONCILE_PAUSE).await;
     let before = pages();
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile().await;
     assert_eq!(pages(), before + 1, "nothing has changed since");
 }
@@ -373,7 +373,7 @@ async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_
         let label = state.label_payload(UPSTREAM, number, "ciflow/crcr/npu", true);
         world.send(&state.world.delivery("pull_request", &label)).await;
     }
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile().await;
     assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
 }
@@ -383,7 +383,7 @@ async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_
 async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now() {
     let world = World::new().await;
     let look = async || {
-        world.later(2 * limits::RECONCILE);
+        world.later(2 * limits::RECONCILE_INTERVAL);
         let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
         world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
         world.settle().await;
@@ -395,7 +395,7 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     assert_eq!(world.dispatched(), ALL);
     assert_eq!(look().await, Vec::<String>::new());
     let change = |change: fn(&mut PullRequest)| {
-        world.later(limits::RECONCILE);
+        world.later(limits::RECONCILE_INTERVAL);
         let now = world.relay.now();
         world.change(|pull| {
             change(pull);
@@ -441,7 +441,7 @@ async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {
         world.settle().await;
     }
     world.dispatched();
-    world.later(2 * limits::RECONCILE);
+    world.later(2 * limits::RECONCILE_INTERVAL);
     let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
     world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
     world.settle().await;

@@ -76,7 +76,7 @@ async fn head_that_was_pushed_before_the_settings_had_the_new_name_is_dispatched
     }
     world.settle().await;
     assert_eq!(world.dispatched().len(), 2 * ALL.len());
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     let to = "acme/main";
     state.world.rename_repo(UPSTREAM, to);
     state.world.change_pull(to, 8, |pull| {
@@ -97,7 +97,7 @@ async fn head_that_was_pushed_before_the_settings_had_the_new_name_is_dispatched
     let mut twice = [ALL, ALL].concat();
     twice.sort_unstable();
     assert_eq!(world.dispatched(), twice, "8 and 10, and 9 was dispatched before");
-    world.later(limits::RECONCILE);
+    world.later(limits::RECONCILE_INTERVAL);
     reconcile(&world).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     // What is required later is seen on 9, too.

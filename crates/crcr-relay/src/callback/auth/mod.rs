@@ -229,7 +229,7 @@ impl Verifier {
                     status: StatusCode::SERVICE_UNAVAILABLE,
                     detail: "the map of pipelines to repositories isn't loaded yet, try again"
                         .to_owned(),
-                    retry_after: Some(limits::PROVIDERS_AGAIN),
+                    retry_after: Some(limits::PROVIDER_MAP_RETRY),
                 })?;
                 buildkite::identity(issuer, &verified, &providers)
             }

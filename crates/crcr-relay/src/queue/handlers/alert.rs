@@ -127,7 +127,7 @@ pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
         Box::new(move || clock()),
         relay.config.upstream.clone(),
     );
-    let again = TaskDone::RunAgain(relay.now() + limits::ALERT_FEED);
+    let again = TaskDone::RunAgain(relay.now() + limits::ALERT_FEED_INTERVAL);
     let Some(look) = feed.look(Arc::new(hud)).await.map_err(TaskError::retry)? else {
         return Ok(again);
     };

@@ -118,8 +118,8 @@ async fn may_fetch(relay: &Relay, repository: &str) -> Result<bool, TaskError> {
     let now = relay.now();
     let owner = owner_of(relay, repository);
     let capacity = match &owner {
-        Some(owner) if !owner.is_known => limits::UNLISTED_LOGS,
-        _ => limits::LOGS,
+        Some(owner) if !owner.is_known => limits::UNLISTED_LOGS_PER_DAY,
+        _ => limits::LOGS_PER_DAY,
     };
     let name = owner.map_or_else(|| repository.to_owned(), |owner| owner.name);
     let bucket = state_records::budget_of_day_key("logs", now, &name);
@@ -250,7 +250,7 @@ async fn download(relay: &Relay, repo: &RepoName, job_id: u64) -> Result<Bytes, 
         packer.finish()
     });
     let mut received = 0;
-    let deadline = tokio::time::Instant::now() + limits::JOB_LOG;
+    let deadline = tokio::time::Instant::now() + limits::JOB_LOG_TIMEOUT;
     loop {
         let piece = match tokio::time::timeout_at(deadline, body.next()).await {
             Ok(piece) => piece?,
@@ -258,7 +258,8 @@ async fn download(relay: &Relay, repo: &RepoName, job_id: u64) -> Result<Bytes, 
                 return Err(LogError::NoLog(NoLogReason::TooLarge));
             }
             Err(_) => {
-                let message = format!("the log took longer than {} s", limits::JOB_LOG.as_secs());
+                let message =
+                    format!("the log took longer than {} s", limits::JOB_LOG_TIMEOUT.as_secs());
                 return Err(LogError::Task(TaskError::retry(message)));
             }
         };
@@ -285,7 +286,7 @@ async fn baseline(relay: &Relay, repo: &RepoName, job: &EndedJob) -> Option<Byte
     });
     for green in green {
         let log = log_of(relay, repo, green.job_id);
-        match tokio::time::timeout(limits::BASELINE_LOG, log).await {
+        match tokio::time::timeout(limits::BASELINE_LOG_TIMEOUT, log).await {
             Ok(Ok((packed, _))) => return Some(packed),
             Ok(Err(LogError::NoLog(_))) => {}
             Ok(Err(LogError::Task(error))) => {

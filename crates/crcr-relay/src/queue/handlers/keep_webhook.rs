@@ -58,9 +58,9 @@ impl PendingWebhook {
     pub(crate) fn charge_owner(&self, relay: &Relay, batch: &mut WriteBatch) {
         let Some(owner) = owner_of(relay, &self.repository()) else { return };
         let capacity = if owner.is_known {
-            limits::KEPT_WEBHOOK_BYTES
+            limits::WEBHOOK_BYTES_PER_DAY
         } else {
-            limits::UNLISTED_WEBHOOK_BYTES
+            limits::UNLISTED_WEBHOOK_BYTES_PER_DAY
         };
         batch.charges.push(BudgetCharge {
             bucket: state_records::budget_of_day_key("webhooks", self.received_at, &owner.name),

@@ -27,7 +27,7 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     // While GitHub sends the webhook of a pull request again, its head isn't missing.
     let is_over = found.settled_until.is_some()
         && (found.has_pull_on_its_way || find_missing_heads(relay).await?);
-    let pause = if is_over { limits::RECONCILE } else { limits::RECONCILE_PAUSE };
+    let pause = if is_over { limits::RECONCILE_INTERVAL } else { limits::RECONCILE_PAUSE };
     Ok(TaskDone::RunAgain(relay.now() + pause))
 }
 
@@ -47,7 +47,7 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     let since_at = since.value.unwrap_or(now);
     let compared_until = compared.value.unwrap_or(since_at);
     let mut batch = WriteBatch::default();
-    batch.set(since.key, &since_at, now + limits::UPSTREAM_NUMBER);
+    batch.set(since.key, &since_at, now + limits::UPSTREAM_MEMORY);
     relay.commit(batch).await?;
     let mut is_last = false;
     let end = next_page + limits::OPEN_PULL_PAGES;
@@ -75,12 +75,12 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     let mut batch = WriteBatch::default();
     if is_last {
         // The clocks of GitHub and this relay may differ.
-        let until = begun_at - limits::RECONCILE;
-        batch.update(&compared, &until, now + limits::UPSTREAM_NUMBER);
+        let until = begun_at - limits::RECONCILE_INTERVAL;
+        batch.update(&compared, &until, now + limits::UPSTREAM_MEMORY);
     }
     // If one of those before it is closed meanwhile, each following one is a place further in front.
     let rest = (!is_last).then_some(HeadsLook { begun_at, next_page: end - 1 });
-    batch.set(look.key, &rest, now + limits::UPSTREAM_NUMBER);
+    batch.set(look.key, &rest, now + limits::UPSTREAM_MEMORY);
     relay.commit(batch).await?;
     Ok(is_last)
 }

@@ -227,7 +227,7 @@ async fn if_the_merge_base_passes_and_it_failed_twice_it_is_this_pull_request() 
 async fn merge_base_of_long_ago_is_not_run() {
     let world = world().await;
     drop(open(&world).await);
-    let then = world.relay.now() - crate::limits::BASE_AGE - Duration::from_secs(3600);
+    let then = world.relay.now() - crate::limits::MAX_BASE_AGE - Duration::from_secs(3600);
     world.github.state().world.add_commit_on(UPSTREAM, &commit(1), &commit(0), then);
     world.change(|pull| pull.base_sha = commit(1));
     let four = next_head(&world, 5).await;
