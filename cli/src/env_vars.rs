@@ -275,11 +275,11 @@ pub const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 pub const SCCACHE_BUCKET: &str = "SCCACHE_BUCKET";
 pub const SCCACHE_REGION: &str = "SCCACHE_REGION";
 pub const SCCACHE_S3_KEY_PREFIX: &str = "SCCACHE_S3_KEY_PREFIX";
-/// S3 endpoint.
+/// The address of the S3 service, with or without a scheme.
 pub const SCCACHE_ENDPOINT: &str = "SCCACHE_ENDPOINT";
 /// Exactly `true` or `false`; sccache fails on an empty value.
 pub const SCCACHE_S3_NO_CREDENTIALS: &str = "SCCACHE_S3_NO_CREDENTIALS";
-/// `READ_ONLY` or `READ_WRITE`.
+/// `READ_ONLY` or `READ_WRITE`: whether results are stored, too.
 pub const SCCACHE_S3_RW_MODE: &str = "SCCACHE_S3_RW_MODE";
 /// `1` makes sccache compile without the cache if its server fails.
 pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR";
@@ -293,7 +293,7 @@ pub const SCCACHE_MULTILEVEL_CHAIN: &str = "SCCACHE_MULTILEVEL_CHAIN";
 pub const SCCACHE_DIR: &str = "SCCACHE_DIR";
 /// Its mode, like [`SCCACHE_S3_RW_MODE`].
 pub const SCCACHE_LOCAL_RW_MODE: &str = "SCCACHE_LOCAL_RW_MODE";
-/// sccache's configuration file.
+/// The path of sccache's configuration file.
 pub const SCCACHE_CONF: &str = "SCCACHE_CONF";
 /// `true` makes sccache use GitHub's cache service.
 pub const SCCACHE_GHA_ENABLED: &str = "SCCACHE_GHA_ENABLED";

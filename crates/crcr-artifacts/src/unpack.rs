@@ -118,7 +118,7 @@ pub struct StagedFiles {
     root: PathBuf,
     policy: UnpackPolicy,
     hasher: RandomState,
-    /// Artifacts so far.
+    /// How many artifacts have been unpacked into it.
     artifacts: u32,
     /// Sorted hashes of the paths of earlier artifacts' files and links, each with its artifact's index. Hashes,
     /// because there may be millions; of the lower-case path where case is ignored.

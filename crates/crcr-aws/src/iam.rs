@@ -73,7 +73,7 @@ pub struct TrustPolicy {
 pub struct TokenTrust {
     /// Exact values of `sub`, in which `*` is an ordinary character.
     pub subjects: Vec<String>,
-    /// Patterns of `sub`.
+    /// Patterns for `sub`, in which `*` and `?` are wildcards.
     pub patterns: Vec<String>,
     /// Whether `aud` has to have a value.
     pub has_audience: bool,

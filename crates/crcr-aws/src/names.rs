@@ -129,7 +129,7 @@ const BUCKET_RULE: &str = "a bucket's name has 3 to 63 lower-case letters, digit
 pub struct BucketName(String);
 
 impl BucketName {
-    /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
+    /// By the rules of <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>.
     pub fn new(text: &str) -> Result<Self, AwsNameError> {
         let refused = |rule: &str| {
             AwsNameError::new(
@@ -189,7 +189,7 @@ pub struct RoleArn {
 }
 
 impl RoleArn {
-    /// <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html>
+    /// By the rules of <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html>.
     pub fn new(text: &str) -> Result<Self, AwsNameError> {
         let refused = |rule: &str| {
             AwsNameError::new(format!("`{}` can't be the ARN of a role", text.escape_debug()), rule)

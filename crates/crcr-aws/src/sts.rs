@@ -152,9 +152,9 @@ pub async fn assume_role_with_web_identity(
 /// Which of a service's addresses are wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointVariant {
-    /// With FIPS-validated cryptography.
+    /// Addresses that use only FIPS-validated cryptography.
     pub fips: bool,
-    /// With IPv6 addresses, too.
+    /// Addresses that have IPv6, too.
     pub dual_stack: bool,
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct UpstreamModel {
     /// The backends' files, as far as they decide who gets what.
     pub(crate) files: BackendFiles,
     pub(crate) branch: MainBranch,
-    /// By pull request.
+    /// When the label of a pull request was last set or removed, to the second.
     labelled_at: BTreeMap<u64, Timestamp>,
     /// When a pull request's label was last set and removed within a second, if nothing has happened to it since.
     pub(crate) flipped: BTreeMap<u64, Timestamp>,

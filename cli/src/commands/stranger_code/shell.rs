@@ -5,7 +5,7 @@ const MAX_DEPTH: usize = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellWord {
-    /// Without its quotes.
+    /// The word as the program gets it, without its quotes.
     pub text: String,
     /// Its parts in which variables expand: all but those in single quotes.
     pub open: String,
@@ -59,7 +59,7 @@ struct ShellReader {
     at: usize,
     command: ShellCommand,
     commands: Vec<ShellCommand>,
-    /// Scripts of substitutions.
+    /// The scripts in `$(…)` and backticks, read after this one.
     inner: Vec<String>,
     heredocs: Vec<PendingHeredoc>,
     /// Between `[[` and `]]`.

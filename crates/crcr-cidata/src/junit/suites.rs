@@ -60,9 +60,9 @@ pub(super) enum CaseMarks {
 pub(super) enum LinterReport {
     /// By its text. Warnings are counted among its suites' `errors`.
     Eslint,
-    /// By its type.
+    /// By the `type` of the failure.
     Tslint,
-    /// By its text.
+    /// By the first word of the failure.
     Swiftlint,
     /// An `<error>` is an error, a `<failure>` a warning.
     Oxlint,

@@ -19,7 +19,7 @@ pub(super) enum LiteralSearch {
     Small(Arc<NFA>),
 }
 
-/// Where literals end.
+/// A place in the text where at least one literal ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LiteralHit {
     /// The place of their last byte.

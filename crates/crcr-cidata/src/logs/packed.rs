@@ -31,6 +31,7 @@ const MAX_STEP_CHARS: usize = 120;
 const LINE_START_BYTES: usize = 400;
 /// What lines of runners have that begin a step or tell an error.
 const RUNNER_LINES: [&[u8]; 3] = [b"##[", b"Post job cleanup", b"Cleaning up orphan"];
+/// How a frame begins that decoders of Zstandard pass over:
 /// <https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md#skippable-frames>
 const SKIPPABLE: [u8; 4] = 0x184D_2A50_u32.to_le_bytes();
 const MARK: [u8; 8] = *b"crcrlog1";

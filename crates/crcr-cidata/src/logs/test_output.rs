@@ -381,7 +381,7 @@ fn is_passed_file_of_jest(line: &[u8]) -> bool {
     [&b".js"[..], b".jsx", b".ts", b".tsx", b".mjs", b".cjs"].iter().any(|end| file.ends_with(end))
 }
 
-/// `FAIL: test_adds (core.Test.test_adds)`
+/// Whether the line begins a failure of unittest, such as `FAIL: test_adds (core.Test.test_adds)`.
 fn is_head_of_unittest(line: &[u8]) -> bool {
     let name = line.strip_prefix(b"FAIL: ").or_else(|| line.strip_prefix(b"ERROR: "));
     name.is_some_and(|name| name.starts_with(b"test") || name.ends_with(b")"))

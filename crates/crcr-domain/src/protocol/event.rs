@@ -432,7 +432,7 @@ fn pull_request(
     })))
 }
 
-/// [`PullRequest::author_texts`].
+/// The value of [`PullRequest::author_texts`]: the start of each text.
 fn author_texts<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let texts = texts.map(|text| text.chars().take(TEXT_CHARS).collect());
     texts.collect::<Vec<String>>().join("\n")

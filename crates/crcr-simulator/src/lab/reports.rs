@@ -23,7 +23,7 @@ pub(crate) struct LabReport {
     pub(crate) run: u64,
     pub(crate) attempt: u32,
     pub(crate) job: LabJob,
-    /// `None`: it started.
+    /// `None` if it reports the start.
     pub(crate) conclusion: Option<&'static str>,
     pub(crate) forgery: Option<Forgery>,
     /// Each try mints a token of its own.

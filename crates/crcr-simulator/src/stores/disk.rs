@@ -132,7 +132,7 @@ impl DiskContent {
         Self { files, handles: 0, left: None, is_cut: false, generation, random }
     }
 
-    /// Fails without power.
+    /// Fails after a power cut, and for a process that ran before it.
     fn needs_power(&self, generation: u32) -> Result<()> {
         if self.is_cut || generation != self.generation {
             return Err(Error::other("the power was cut"));

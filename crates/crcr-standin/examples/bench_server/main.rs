@@ -38,7 +38,7 @@ use crate::sink::Received;
 /// Not real keys; the bucket doesn't check them.
 const KEYS: &str = "AWS_ACCESS_KEY_ID=AKIAEXAMPLESTANDIN01\nAWS_SECRET_ACCESS_KEY=of/no/account";
 
-/// The simulated network.
+/// The network between a client and the server, as far as it is simulated.
 #[derive(Default)]
 struct Line {
     delay: Duration,

@@ -66,7 +66,7 @@ const RED_TEST: &str = "test_all_reduce";
 /// Runners that jobs wait for, longest in the last days.
 const SCARCE: &str = "linux.8xlarge.gpu";
 const SCARCE_FOR_HOURS: i64 = 60;
-/// What pushes change.
+/// The files that pushes change.
 pub(super) const FILES: [&str; 5] = [
     "torch/distributed/reducer.py",
     "aten/src/ATen/native/Pow.cpp",

@@ -18,9 +18,9 @@ pub(super) struct EffectiveRun<'a> {
     pub(super) jobs: Vec<HeadJob<'a>>,
     /// The first dispatch that it may be of.
     pub(super) dispatch: &'a HeadDispatch<'a>,
-    /// [`HeadJob::pipeline`].
+    /// As in [`HeadJob::pipeline`].
     pipeline: Option<&'a str>,
-    /// [`HeadJob::build_number`].
+    /// As in [`HeadJob::build_number`].
     build_number: Option<u64>,
     /// Orders the runs of one workflow: by GitHub's increasing ids or a pipeline's build numbers, or by time.
     order: (u64, Option<Timestamp>),

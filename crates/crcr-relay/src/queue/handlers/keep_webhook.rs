@@ -28,7 +28,7 @@ pub(crate) struct PendingWebhook {
     /// The body, by [`state_records::pack`].
     packed: RecordWrite,
     task: NewTask,
-    /// As it came.
+    /// The body as GitHub sent it.
     received: Bytes,
     received_at: Timestamp,
 }
