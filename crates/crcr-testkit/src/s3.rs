@@ -369,7 +369,7 @@ fn tags_of_header(header: Option<&str>) -> BTreeMap<String, String> {
 }
 
 /// The digests of a part in its headers or trailers, in a fixed order of algorithms.
-fn told(input: &UploadPartInput, trailers: &HeaderMap) -> [Option<String>; 5] {
+fn part_digests(input: &UploadPartInput, trailers: &HeaderMap) -> [Option<String>; 5] {
     let trailer = |name| trailers.get(name).and_then(|it: &HeaderValue| it.to_str().ok());
     [
         (&input.checksum_crc32, "x-amz-checksum-crc32"),
@@ -538,7 +538,7 @@ impl S3 for ObjectStore {
             request.input.body = Some(StreamingBlob::wrap(body));
         }
         let trailers = request.trailing_headers.take();
-        let told_in_headers = told(&request.input, &HeaderMap::new());
+        let told_in_headers = part_digests(&request.input, &HeaderMap::new());
         let mut answer = self.files.upload_part(request).await.map_err(|error| {
             // It was aborted meanwhile; `s3s-fs` has several names for that.
             let is_there = self.shared.lock().uploads.contains_key(&id);
@@ -547,7 +547,7 @@ impl S3 for ObjectStore {
         let trailers = trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
         let told = told_in_headers
             .into_iter()
-            .zip(told(&UploadPartInput::default(), &trailers))
+            .zip(part_digests(&UploadPartInput::default(), &trailers))
             .map(|(header, trailer)| header.or(trailer));
         let hasher = std::mem::take(&mut *hasher.lock());
         let Checksum {

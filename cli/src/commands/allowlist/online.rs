@@ -475,7 +475,7 @@ fn exposed_tokens(
         if jobs.is_empty() {
             continue;
         }
-        let message = format!("`{repo}`: {}: {}", exposure.found(), jobs.join(", "));
+        let message = format!("`{repo}`: {}: {}", exposure.finding(), jobs.join(", "));
         let finding = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
         let finding = finding.label("strangers can get a token or a secret");
         found.push(CheckResult::Finding(finding.help(exposure.fix())));

@@ -34,7 +34,7 @@ fn found(exposure: Exposure, judged: &WorkflowJudgement, env: &Env) -> Option<Ch
     if jobs.is_empty() {
         return None;
     }
-    let message = format!("{}: {}", exposure.found(), listed(&jobs));
+    let message = format!("{}: {}", exposure.finding(), listed(&jobs));
     Some(if exposure == Exposure::Cache && is_enterprise_server(server) {
         CheckResult::not_checked(check, "GitHub Enterprise Server has no `cache-mode`")
     } else if exposure.is_warning() {

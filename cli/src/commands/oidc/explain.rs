@@ -19,10 +19,10 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 pub fn run(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner, printer: &Printer) -> Outcome {
-    let seen = seen(facts, runner);
-    let would = would(args, facts, runner);
+    let sees = describe_job(facts, runner);
+    let would = describe_plan(args, facts, runner);
     let text = match args.format {
-        DataFormat::Json => format!("{:#}\n", json!({"sees": seen, "would": would})),
+        DataFormat::Json => format!("{:#}\n", json!({"sees": sees, "would": would})),
         DataFormat::Text => {
             let part = |title: &str, pairs: &Map<String, Value>| {
                 let lines = pairs.iter().map(|(name, value)| match value {
@@ -31,14 +31,14 @@ pub fn run(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner, printer: &Pr
                 });
                 format!("{title}\n{}", lines.collect::<String>())
             };
-            neutralize(&format!("{}{}", part("sees", &seen), part("would", &would))).into_owned()
+            neutralize(&format!("{}{}", part("sees", &sees), part("would", &would))).into_owned()
         }
     };
     printer.data(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-fn seen(facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
+fn describe_job(facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
     let none = || "none".to_owned();
     let pull_request = facts.pull_request.as_ref().map_or_else(none, |pull_request| {
         let head = pull_request.head.as_deref().unwrap_or("a deleted repository");
@@ -83,7 +83,7 @@ fn subject(runner: &Runner) -> Option<String> {
     ))
 }
 
-fn would(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
+fn describe_plan(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
     let plan = facts.plan();
     let mut would = Map::new();
     let mut put = |name: &str, value: Value| drop(would.insert(name.to_owned(), value));

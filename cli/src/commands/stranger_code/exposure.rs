@@ -91,8 +91,8 @@ impl Exposure {
         }
     }
 
-    /// What was found, before the names of the jobs.
-    pub fn found(self) -> &'static str {
+    /// The finding, before the names of the jobs.
+    pub fn finding(self) -> &'static str {
         match self {
             Self::Token => {
                 "a job checks out upstream code and has `id-token: write`, so any pull request can \

@@ -207,7 +207,7 @@ const GETS_BY_NAME: [(&str, &[&str], bool); 8] = [
 fn gets_by_name_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]) -> bool {
     const SWITCHES: [&str; 8] = ["--rm", "-i", "-t", "-it", "-d", "-q", "--init", "--privileged"];
     let is_strangers =
-        |word: &ShellWord| events::is_code(&named(&used_in(&word.text, step)), events);
+        |word: &ShellWord| events::is_code(&without_ids(&used_in(&word.text, step)), events);
     shell::commands(script).iter().any(|command| {
         let words = &command.words[..command.words.len().min(as_code::MAX_PARTS)];
         words.iter().enumerate().any(|(at, word)| {
@@ -232,8 +232,8 @@ fn gets_by_name_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]
     })
 }
 
-/// Without numbers and hashes.
-fn named(reach: &ContextReach) -> ContextReach {
+/// What strangers name themselves: all but numbers and hashes.
+fn without_ids(reach: &ContextReach) -> ContextReach {
     let is_name = |path: &&String| {
         let last = path.rsplit('.').next().unwrap_or_default();
         !["number", "sha", "head_sha", "merge_commit_sha", "after", "id"].contains(&last)

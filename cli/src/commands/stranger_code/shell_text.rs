@@ -176,14 +176,14 @@ fn assigned(
 
 /// Whether a command reads text of a stranger: `None` if not, else whether a stranger may have begun a line of it.
 fn printed_to(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> Option<bool> {
-    let mut found = given(&commands[at], text);
+    let mut found = redirected_to(&commands[at], text);
     let name = name_of(&commands[at]);
     if ["read", "mapfile", "readarray"].contains(&name.as_str()) {
         // The whole loop is given it.
         let end = commands[at..].iter().take(MAX_PARTS).find(|command| name_of(command) == "done");
         found = found.max(end.and_then(|end| {
             let by_process = end.words.iter().any(|word| text.expands_in(&word.open));
-            given(end, text).max(by_process.then_some(false))
+            redirected_to(end, text).max(by_process.then_some(false))
         }));
     }
     let mut keeps_lines = true;
@@ -200,8 +200,8 @@ fn printed_to(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> 
     found
 }
 
-/// The text that a command is given by `<`, `<<` or `<<<`, as [`printed_to`] says it.
-fn given(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool> {
+/// Whether a command reads text of strangers by `<`, `<<` or `<<<`, in the form of [`printed_to`].
+fn redirected_to(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool> {
     let input = &command.input;
     let by_input = text.expands_in(input).then(|| {
         let begins = |line: &str| line.starts_with('$') && text.expands_in(line);
@@ -238,7 +238,7 @@ fn printed_alone(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool
         let keeps_lines = KEEPS_LINES.contains(&name.as_str());
         files.map(|word| keeps_lines && text.files.has_lines(&word.text)).max()
     });
-    let kept = given(command, text).map(|begins| begins && keeps_its_lines(&name));
+    let kept = redirected_to(command, text).map(|begins| begins && keeps_its_lines(&name));
     asks.max(by_words).max(by_files.flatten()).max(kept)
 }
 
@@ -247,7 +247,7 @@ fn printed_itself(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>)
     let Some((_, starts)) = COMPOUNDS.iter().find(|(end, _)| *end == name_of(&commands[at])) else {
         return printed_alone(&commands[at], text);
     };
-    let mut found = given(&commands[at], text);
+    let mut found = redirected_to(&commands[at], text);
     for part in commands[..at].iter().rev().take(MAX_COMPOUND) {
         found = found.max(printed_alone(part, text));
         if part.words.first().is_some_and(|word| starts.contains(&word.text.as_str())) {

@@ -20,11 +20,11 @@ const MAX_DETAILS: usize = 1000;
 /// Which tests of a report may be attempts of one another.
 #[derive(Debug, Default)]
 pub(super) struct Repetitions {
-    candidates: Vec<Candidate>,
+    candidates: Vec<PossibleAttempt>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct PossibleAttempt {
     position: u32,
     /// The number of the suite's element.
     element: u32,
@@ -44,7 +44,7 @@ impl Repetitions {
             }
         };
         if is_candidate && !(case.name.trim().is_empty() && case.kind == TestRowKind::Test) {
-            self.candidates.push(Candidate {
+            self.candidates.push(PossibleAttempt {
                 position,
                 element: element.number,
                 run: element.run,
@@ -111,9 +111,12 @@ impl Repetitions {
 }
 
 /// Each test that is in an element more than once.
-fn repeated<'a>(cases: &[TestCase], of_element: &'a [Candidate]) -> Vec<Vec<&'a Candidate>> {
-    let mut first: HashMap<(bool, &str, &str, &str), (&Candidate, usize)> = HashMap::new();
-    let mut groups: Vec<Vec<&Candidate>> = vec![];
+fn repeated<'a>(
+    cases: &[TestCase],
+    of_element: &'a [PossibleAttempt],
+) -> Vec<Vec<&'a PossibleAttempt>> {
+    let mut first: HashMap<(bool, &str, &str, &str), (&PossibleAttempt, usize)> = HashMap::new();
+    let mut groups: Vec<Vec<&PossibleAttempt>> = vec![];
     for candidate in of_element {
         let case = &cases[candidate.position as usize];
         let is_test = case.kind == TestRowKind::Test;
@@ -136,7 +139,11 @@ fn repeated<'a>(cases: &[TestCase], of_element: &'a [Candidate]) -> Vec<Vec<&'a 
 
 /// Counts what else failed in a suite beside its tests, such as another of its files. What tells the same again is one
 /// failure.
-fn count_other_failures(cases: &[TestCase], group: &[&Candidate], hidden: &mut HiddenFailures) {
+fn count_other_failures(
+    cases: &[TestCase],
+    group: &[&PossibleAttempt],
+    hidden: &mut HiddenFailures,
+) {
     let rows = group.iter().map(|candidate| &cases[candidate.position as usize]);
     let mut messages = HashSet::new();
     for case in rows.filter(|case| case.name.is_empty() && case.classname.is_empty()) {
@@ -153,8 +160,8 @@ fn count_other_failures(cases: &[TestCase], group: &[&Candidate], hidden: &mut H
 
 /// Whether Go's tests were run again because they failed: then every attempt but the last one failed, and
 /// each is of another run of the package.
-fn is_rerun(cases: &[TestCase], groups: &[Vec<&Candidate>]) -> bool {
-    let result = |candidate: &Candidate| cases[candidate.position as usize].result;
+fn is_rerun(cases: &[TestCase], groups: &[Vec<&PossibleAttempt>]) -> bool {
+    let result = |candidate: &PossibleAttempt| cases[candidate.position as usize].result;
     groups.iter().all(|group| {
         let (last, earlier) = group.split_last().expect("a group has two tests");
         earlier.iter().all(|candidate| result(candidate).is_failed())
@@ -164,7 +171,7 @@ fn is_rerun(cases: &[TestCase], groups: &[Vec<&Candidate>]) -> bool {
 }
 
 /// Whether pytest's tests were repeated because each worker of xdist ran all of them, as on several interpreters.
-fn is_of_each_worker(groups: &[Vec<&Candidate>], of_element: &[Candidate]) -> bool {
+fn is_of_each_worker(groups: &[Vec<&PossibleAttempt>], of_element: &[PossibleAttempt]) -> bool {
     let repetitions = groups.first().map_or(0, Vec::len);
     of_element.iter().all(|candidate| candidate.repeats == RepeatedTest::Pytest)
         && groups.len() >= LEAST_TESTS_OF_EACH
@@ -174,8 +181,8 @@ fn is_of_each_worker(groups: &[Vec<&Candidate>], of_element: &[Candidate]) -> bo
 
 /// Whether tests of XCTest that failed and passed were run again because they failed. On two devices, and with
 /// `-test-iterations` alone, a test that passes is there twice, so another one has to be there that passed once.
-fn is_xctest_rerun(cases: &[TestCase], candidates: &[Candidate]) -> bool {
-    let result = |candidate: &Candidate| cases[candidate.position as usize].result;
+fn is_xctest_rerun(cases: &[TestCase], candidates: &[PossibleAttempt]) -> bool {
+    let result = |candidate: &PossibleAttempt| cases[candidate.position as usize].result;
     let mut passed_once = candidates
         .iter()
         .filter(|test| test.repeats == RepeatedTest::Xctest && result(test) == TestResult::Success)
@@ -199,8 +206,11 @@ fn is_xctest_rerun(cases: &[TestCase], candidates: &[Candidate]) -> bool {
 }
 
 /// Parts of a group, in each of which every element is a failed assertion of one test.
-fn runs_of_failures<'a>(cases: &[TestCase], group: &[&'a Candidate]) -> Vec<Vec<&'a Candidate>> {
-    let has_failed = |test: &Candidate| cases[test.position as usize].result.is_failed();
+fn runs_of_failures<'a>(
+    cases: &[TestCase],
+    group: &[&'a PossibleAttempt],
+) -> Vec<Vec<&'a PossibleAttempt>> {
+    let has_failed = |test: &PossibleAttempt| cases[test.position as usize].result.is_failed();
     group.chunk_by(|a, b| has_failed(a) && has_failed(b)).map(<[_]>::to_vec).collect()
 }
 

@@ -141,8 +141,8 @@ impl ExpectedCounts {
         }
     }
 
-    /// Those that aren't 0.
-    pub fn named(self) -> Vec<(ExpectedEnd, u64)> {
+    /// The counts that aren't 0.
+    pub fn nonzero(self) -> Vec<(ExpectedEnd, u64)> {
         let all = ExpectedEnd::ALL.map(|end| (end, self.count(end)));
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!((all.expected.seen, all.expected.not_seen), (2, 1));
         // The lost one, `xfail-2` on b and c, and both on the dispatch that started nothing.
         assert_eq!(all.expected.missing, 1 + 2 + 2);
-        assert_eq!(all.expected.named(), [(Seen, 2), (NotSeen, 1), (Missing, 5)]);
-        assert_eq!(super::ExpectedCounts::default().named(), []);
+        assert_eq!(all.expected.nonzero(), [(Seen, 2), (NotSeen, 1), (Missing, 5)]);
+        assert_eq!(super::ExpectedCounts::default().nonzero(), []);
         let rate = all.sums.job_pass();
         assert_eq!((rate.numerator, rate.denominator), (1, 1));
         assert_eq!(jobs_of_record(&rows, []).len(), 1);

@@ -485,7 +485,7 @@ fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
                 div { dt { "Never started" } dd { (count_link(health.orphans, dispatches(never).as_deref())) span.detail { @if health.orphans == 1 { "dispatch" } @else { "dispatches" } } } }
                 @if health.expected != ExpectedCounts::default() {
                     div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
-                        ul.counts { @for (end, count) in health.expected.named() {
+                        ul.counts { @for (end, count) in health.expected.nonzero() {
                             li { (count_link(count, reported::link(ReportedKind::Expected(end), None, span).as_deref())) " " span.muted { (reported::expected_word(end)) } }
                         } }
                     } }

@@ -83,7 +83,7 @@ impl RequestPacing {
     }
 
     /// Adapts the limit to a response; `throttled` counts the throttled ones so far.
-    fn answered(&self, after: Duration, throttled: usize) {
+    fn adapt(&self, after: Duration, throttled: usize) {
         let mut state = self.state.lock();
         state.shortest = state.shortest.min(after);
         let refused = std::mem::replace(&mut state.throttled, throttled) < throttled;
@@ -250,9 +250,9 @@ impl FileUploads {
             }
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
-            let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
+            let put = self.store.put_whole(&object, self.known_digest(n), &bytes, digest);
             let put = put.await?;
-            self.pace.answered(asked.elapsed(), self.store.wire.throttled());
+            self.pace.adapt(asked.elapsed(), self.store.wire.throttled());
             sent.push(self.record_sent(object, SentFile { digest, put }));
         }
         Ok(sent)
@@ -263,7 +263,8 @@ impl FileUploads {
         let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
         let (object, algorithm) = (self.object(n), DigestAlgorithm::Blake3);
         let open = || self.source.file_blocks(entry, size, algorithm);
-        let (made, put) = self.store.put_blob(&object, entry.size, self.known(n), open).await?;
+        let (made, put) =
+            self.store.put_blob(&object, entry.size, self.known_digest(n), open).await?;
         Ok(self.record_sent(object, SentFile { digest: made.digest, put }))
     }
 
@@ -277,7 +278,7 @@ impl FileUploads {
         }
     }
 
-    fn known(&self, n: usize) -> Option<Digest> {
+    fn known_digest(&self, n: usize) -> Option<Digest> {
         self.known.as_ref().map(|digests| digests[n])
     }
 
@@ -330,7 +331,7 @@ mod tests {
                 n > PARALLEL_OBJECTS as u64 || pace.room.available_permits() == PARALLEL_OBJECTS
             );
             // A slow response now and then doesn't mean a slow connection.
-            pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
+            pace.adapt(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
         }
         pace
     }
@@ -351,7 +352,7 @@ mod tests {
         for _ in 0..MAX_REQUESTS {
             turns.push(pace.room.acquire().await.unwrap());
         }
-        let answer = |throttled| pace.answered(Duration::from_millis(30), throttled);
+        let answer = |throttled| pace.adapt(Duration::from_millis(30), throttled);
         // Refusals of requests that were sent before the first one count once.
         (1..=MAX_REQUESTS).for_each(answer);
         for turn in turns.drain(..) {
