@@ -332,3 +332,15 @@ pub(super) fn without_versions(browser: &str) -> String {
     let words = browser.split_whitespace().map(|word| word.trim_matches(['(', ')']));
     words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
 }
+
+/// A worker's number is another one in the next run: to RSpec's suite parallel_tests adds that of a process, which runs
+/// other files each time, and Gradle numbers all processes of its tests.
+pub(super) fn without_worker(name: &str) -> &str {
+    let worker = ["rspec", "Gradle Test Executor "].into_iter().find(|worker| {
+        name.strip_prefix(*worker).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
+    });
+    match worker {
+        Some(worker) => worker.trim_end(),
+        None => name,
+    }
+}

@@ -7,11 +7,10 @@ use crcr_domain::ci_data::test_run::{
 };
 use quick_xml::events::BytesStart;
 
-use super::suite::without_worker;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, LinterReport, OpenSuite, without_versions};
+use crate::junit::suites::{CaseMarks, LinterReport, OpenSuite, without_versions, without_worker};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, path_of_place, shared, shorten, status_result};

@@ -11,7 +11,9 @@ use quick_xml::events::BytesStart;
 use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds};
+use crate::junit::suites::{
+    CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds, without_worker,
+};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{
@@ -368,16 +370,4 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
 fn is_failed_status(raw: &str) -> bool {
     status_result(raw).is_some_and(TestResult::is_failed)
-}
-
-/// A worker's number is another one in the next run: to RSpec's suite parallel_tests adds that of a process, which runs
-/// other files each time, and Gradle numbers all processes of its tests.
-pub(super) fn without_worker(name: &str) -> &str {
-    let worker = ["rspec", "Gradle Test Executor "].into_iter().find(|worker| {
-        name.strip_prefix(*worker).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
-    });
-    match worker {
-        Some(worker) => worker.trim_end(),
-        None => name,
-    }
 }
