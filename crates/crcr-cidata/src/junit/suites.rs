@@ -201,26 +201,17 @@ impl OpenSuite {
     /// A suite in `self`.
     pub(super) fn child(&self, number: u32, line: u64) -> Self {
         Self {
+            is_root: false,
             name: Arc::clone(&self.name),
             file: self.file.clone(),
             variant: self.variant.clone(),
-            has_hostname: false,
-            class_prefix: None,
             marks: match self.marks {
                 CaseMarks::Linter(_) => self.marks,
                 _ => CaseMarks::None,
             },
-            has_flakes: false,
             errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
-            is_root: false,
-            line,
-            declared: Declared::default(),
-            counted: Counted::default(),
-            has_failed: false,
-            is_aborted: false,
-            may_sum_up: false,
-            failure: None,
+            ..Self::root(&self.name, line)
         }
     }
 

@@ -4,10 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::webhook::WebhookRow;
+use super::webhook::{WebhookRow, cut};
 
-/// A longer text is cut.
-const MAX_TEXT_CHARS: usize = 255;
 /// More labels aren't read.
 const MAX_LABELS: usize = 50;
 
@@ -104,10 +102,6 @@ fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(field?.get()).ok()
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(MAX_TEXT_CHARS).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -145,7 +139,7 @@ mod tests {
         });
         let found = PullRequestState::from_row(&row(&json!({ "number": 7, "pull_request": pull })));
         let found = found.unwrap();
-        assert_eq!(found.title.chars().count(), MAX_TEXT_CHARS);
+        assert_eq!(found.title.chars().count(), 255);
         assert!(found.author.is_empty() && found.labels.is_empty() && !found.is_open);
         assert_eq!(found.created_at, None);
         assert_eq!(PullRequestState::from_row(&row(&json!({ "pull_request": 3 }))), None);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::protocol::standard_json::standard_json;
 
-/// A longer name, branch or identifier is cut.
+/// A longer name, title, branch or identifier is cut.
 const MAX_NAME_CHARS: usize = 255;
 /// Objects that every payload repeats. They are kept in the archive only.
 const REPEATED: [&str; 5] = ["repository", "organization", "enterprise", "installation", "sender"];
@@ -228,7 +228,7 @@ fn name(value: &Value) -> String {
     value.as_str().map(cut).unwrap_or_default()
 }
 
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     text.chars().take(MAX_NAME_CHARS).collect()
 }
 

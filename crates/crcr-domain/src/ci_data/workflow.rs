@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::webhook::WebhookRow;
+use super::webhook::{WebhookRow, cut};
 use crate::text::pull_request_of_title;
 
 /// A job of a repository's own CI in its current state.
@@ -319,10 +319,6 @@ pub fn changed_files(row: &WebhookRow) -> Vec<String> {
         }
     }
     files
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(255).collect()
 }
 
 #[cfg(test)]
