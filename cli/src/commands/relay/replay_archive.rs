@@ -32,37 +32,12 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     if until <= from {
         return Err(Failure::user("until", "`--until` isn't after `--from`"));
     }
-    let url = match &args.archive {
-        Some(url) => Some(url.clone()),
-        None => env.setting(env_vars::CRCR_ARCHIVE)?,
-    };
-    let url = url.ok_or_else(|| {
-        Failure::user("archive", "no archive is named")
-            .hint("set `--archive` or CRCR_ARCHIVE to the relay's archive")
-    })?;
-    let store = ObjectStore::open(&url)
-        .await
-        .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
-    let archive = WebhookArchive::new(store);
+    let (archive, events) = open(args, env).await?;
     let private = match env.setting(env_vars::CRCR_JOB_LOGS)?.as_deref() {
         Some("all") => PrivateRows::All,
         _ => PrivateRows::Of(upstream(env)?),
     };
     let (mut rows, mut merge_bases, mut count, mut bad) = (vec![], vec![], 0_u64, 0_u64);
-    let events = archive.events().await.map_err(unreadable)?;
-    let events: Vec<String> = match &args.event {
-        Some(event) => events.into_iter().filter(|known| known == event).collect(),
-        None => events,
-    };
-    if events.is_empty() {
-        let what = match &args.event {
-            Some(event) => format!("`{url}` has no webhook of the event `{event}`"),
-            None => format!("`{url}` has no webhooks"),
-        };
-        return Err(
-            Failure::user("archive", what).hint("give `--archive` exactly as the relay has it")
-        );
-    }
     let results = match args.dry_run {
         true => None,
         false => Some(create_results(args.results.as_deref(), env).await?),
@@ -104,6 +79,36 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     let done = if args.dry_run { "can be replayed" } else { "were replayed" };
     printer.data_line(&format!("{count} webhooks {done}, {bad} can't be read"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The archive, and the events whose webhooks are replayed.
+async fn open(args: &ReplayArgs, env: &Env) -> Result<(WebhookArchive, Vec<String>), Failure> {
+    let url = match &args.archive {
+        Some(url) => Some(url.clone()),
+        None => env.setting(env_vars::CRCR_ARCHIVE)?,
+    };
+    let url = url.ok_or_else(|| {
+        Failure::user("archive", "no archive is named")
+            .hint("set `--archive` or CRCR_ARCHIVE to the relay's archive")
+    })?;
+    let store = ObjectStore::open(&url)
+        .await
+        .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
+    let archive = WebhookArchive::new(store);
+    let mut events = archive.events().await.map_err(unreadable)?;
+    if let Some(event) = &args.event {
+        events.retain(|known| known == event);
+    }
+    if events.is_empty() {
+        let what = match &args.event {
+            Some(event) => format!("`{url}` has no webhook of the event `{event}`"),
+            None => format!("`{url}` has no webhooks"),
+        };
+        return Err(
+            Failure::user("archive", what).hint("give `--archive` exactly as the relay has it")
+        );
+    }
+    Ok((archive, events))
 }
 
 async fn write(
