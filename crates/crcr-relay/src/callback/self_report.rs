@@ -11,6 +11,7 @@ use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_domain::{AllowlistEntry, EventKind};
 use crcr_github::GithubError;
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -56,23 +57,7 @@ impl VerifiedReport<'_> {
         };
         let missing = self.missing_proof(commit.as_deref());
         let now = relay.now();
-        let mut next = JobRecord {
-            id: callback.job.clone(),
-            state: callback.state,
-            start_unknown: false,
-            heard_at: now,
-            started_at: None,
-            last_started_at: None,
-            ended_at: Some(now),
-            is_first_of_run: false,
-            details: callback.details.clone(),
-            provenance: self.provenance(None),
-            ended_without_proof: false,
-            pipeline: None,
-            build_number: None,
-            ends_run: false,
-            steps: BTreeMap::new(),
-        };
+        let mut next = self.self_reported_job(now);
         let cause = JobCause {
             repo: &entry.repo,
             delivery: &callback.delivery,
@@ -105,6 +90,27 @@ impl VerifiedReport<'_> {
             None => CallbackOutcome::Accepted,
         };
         self.commit(batch, &token, answer, (outcome, missing)).await
+    }
+
+    /// The job as this report has it, whatever was reported before.
+    fn self_reported_job(&self, now: Timestamp) -> JobRecord {
+        JobRecord {
+            id: self.callback.job.clone(),
+            state: self.callback.state,
+            start_unknown: false,
+            heard_at: now,
+            started_at: None,
+            last_started_at: None,
+            ended_at: Some(now),
+            is_first_of_run: false,
+            details: self.callback.details.clone(),
+            provenance: self.provenance(None),
+            ended_without_proof: false,
+            pipeline: None,
+            build_number: None,
+            ends_run: false,
+            steps: BTreeMap::new(),
+        }
     }
 
     /// Refuses what isn't the repository's own run, or isn't of this repository.
