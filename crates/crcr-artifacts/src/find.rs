@@ -414,7 +414,7 @@ impl FoundArtifact {
     }
 
     /// The trust that the uploader claims.
-    pub fn claimed_trust(&self) -> Option<ArtifactTrust> {
+    pub(crate) fn claimed_trust(&self) -> Option<ArtifactTrust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 

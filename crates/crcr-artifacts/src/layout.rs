@@ -11,18 +11,20 @@ const DEFAULT_TEMPLATE: &str = "{owner}/{repo}/{run_id}/{name}";
 
 // Names of the metadata of an object.
 /// The SHA-256 of an archive, 64 hexadecimal digits.
-pub const META_SHA256: &str = "sha256";
+pub(crate) const META_SHA256: &str = "sha256";
 /// The BLAKE3 of an object that is one file, 64 hexadecimal digits.
-pub const META_BLAKE3: &str = "blake3";
+pub(crate) const META_BLAKE3: &str = "blake3";
 /// The attempt of the run that wrote it.
-pub const META_ATTEMPT: &str = "crcr-attempt";
+pub(crate) const META_ATTEMPT: &str = "crcr-attempt";
 /// The job that wrote it, with the leg of its matrix.
-pub const META_JOB: &str = "crcr-job";
+pub(crate) const META_JOB: &str = "crcr-job";
 /// Permission bits in octal, on an object that is one file.
-pub const META_MODE: &str = "crcr-mode";
+pub(crate) const META_MODE: &str = "crcr-mode";
 
 /// The digest in the metadata of an object, whose values `meta` returns by name.
-pub fn digest_in_metadata<T: AsRef<str>>(meta: impl Fn(&str) -> Option<T>) -> Option<Digest> {
+pub(crate) fn digest_in_metadata<T: AsRef<str>>(
+    meta: impl Fn(&str) -> Option<T>,
+) -> Option<Digest> {
     let read = |name: &str, prefix: &str| format!("{prefix}:{}", meta(name)?.as_ref()).parse().ok();
     read(META_SHA256, "sha256").or_else(|| read(META_BLAKE3, "blake3"))
 }
@@ -103,11 +105,11 @@ impl KeyLayout {
     }
 }
 
-pub fn locator_key(folder: &str) -> String {
+pub(crate) fn locator_key(folder: &str) -> String {
     format!("{folder}{KEY_SUFFIX}")
 }
 
-pub fn archive_key(folder: &str) -> String {
+pub(crate) fn archive_key(folder: &str) -> String {
     format!("{folder}/{ARCHIVE_OBJECT}")
 }
 

@@ -16,9 +16,9 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// 128 KiB for that.
 pub const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// Names of GitHub artifacts that hold a locator start with this. Lists and patterns hide them.
-pub const ARTIFACT_PREFIX: &str = "crcr-locator-";
+pub(crate) const ARTIFACT_PREFIX: &str = "crcr-locator-";
 /// Keys of locators in a bucket end with this.
-pub const KEY_SUFFIX: &str = ".crcr.json";
+pub(crate) const KEY_SUFFIX: &str = ".crcr.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locator {
@@ -153,11 +153,11 @@ impl Locator {
     }
 }
 
-pub fn is_locator_artifact(name: &str) -> bool {
+pub(crate) fn is_locator_artifact(name: &str) -> bool {
     name.starts_with(ARTIFACT_PREFIX)
 }
 
-pub fn is_locator_key(key: &str) -> bool {
+pub(crate) fn is_locator_key(key: &str) -> bool {
     key.ends_with(KEY_SUFFIX)
 }
 

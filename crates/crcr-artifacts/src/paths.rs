@@ -51,7 +51,7 @@ pub fn check(path: &str) -> Result<String, PathRefusal> {
 }
 
 /// Refuses `.git` and `.github` in a checked path or in the target of a link.
-pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
+pub(crate) fn check_privileged(path: &str) -> Result<(), PathRefusal> {
     // The last two are the short names of the others on Windows.
     let acts = |part: &str| {
         let part = part.trim_end_matches(['.', ' ']);
@@ -63,7 +63,7 @@ pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
 /// Refuses the target of the link at the checked path `link` if it leads out of the artifact.
 ///
 /// `..` may only come first: after a name it would be resolved from wherever another link points.
-pub fn check_link_target(link: &str, target: &str) -> Result<(), PathRefusal> {
+pub(crate) fn check_link_target(link: &str, target: &str) -> Result<(), PathRefusal> {
     let parts = parts(target)?;
     let up = parts.iter().take_while(|part| **part == "..").count();
     if parts[up..].contains(&"..") {

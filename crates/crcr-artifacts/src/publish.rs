@@ -92,7 +92,7 @@ impl StagingFolder {
         })
     }
 
-    pub fn subfolder(&self, name: &str) -> Result<PathBuf, PublishError> {
+    pub(crate) fn subfolder(&self, name: &str) -> Result<PathBuf, PublishError> {
         let path = self.folder.path().join(name);
         fs::create_dir(&path).map_err(|e| PublishError::io(&path, e))?;
         Ok(path)

@@ -95,14 +95,14 @@ impl UploadSource {
     }
 
     /// An upper bound for the bytes of one blob with all files.
-    pub fn size_limit(&self) -> u64 {
+    pub(crate) fn size_limit(&self) -> u64 {
         let entry = |entry: &FileEntry| {
             entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD_BYTES
         };
         self.entries.iter().map(entry).sum()
     }
 
-    pub fn zip_blocks(&self, block_size: usize) -> BlobBlocks {
+    pub(crate) fn zip_blocks(&self, block_size: usize) -> BlobBlocks {
         let Self { root, entries, level, progress, grown, .. } = self.clone();
         BlobBlocks::start(block_size, DigestAlgorithm::Sha256, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
@@ -111,7 +111,7 @@ impl UploadSource {
         })
     }
 
-    pub fn file_blocks(
+    pub(crate) fn file_blocks(
         &self,
         entry: &FileEntry,
         block_size: usize,
@@ -133,7 +133,7 @@ impl UploadSource {
     }
 
     /// The files with their digests, for a locator.
-    pub fn located_files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
+    pub(crate) fn located_files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
         let file = |(entry, digest): (&FileEntry, &Digest)| LocatedFile {
             path: entry.path.clone(),
             size: entry.size,

@@ -270,7 +270,7 @@ pub(crate) fn external_link(url: &str, text: &str) -> Markup {
 }
 
 /// The first ten characters of a commit's hash.
-pub fn short_sha(sha: &str) -> String {
+pub(crate) fn short_sha(sha: &str) -> String {
     sha.chars().take(10).collect()
 }
 

@@ -103,7 +103,7 @@ impl AllowlistSource {
 
     /// Keeps every version that comes into force in `store`.
     #[must_use]
-    pub fn kept_in(self, store: Arc<dyn StateStore>) -> Self {
+    pub(crate) fn kept_in(self, store: Arc<dyn StateStore>) -> Self {
         Self { store: Some(store), ..self }
     }
 
@@ -171,7 +171,7 @@ impl AllowlistSource {
     }
 
     /// Has the allowlist read now: upstream's default branch has moved.
-    pub fn refresh_soon(&self) {
+    pub(crate) fn refresh_soon(&self) {
         self.refresh_now.notify_one();
     }
 

@@ -47,7 +47,7 @@ impl LogRules {
     }
 
     /// Reads the file again. If it can't be used, the old rules stay. Blocks while it reads.
-    pub fn reload(&self) -> ReloadResult {
+    pub(crate) fn reload(&self) -> ReloadResult {
         let Some(file) = &self.0 else { return ReloadResult::Unchanged };
         let text = read(&file.path);
         if file.state.read().last_read == text {

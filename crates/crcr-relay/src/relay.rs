@@ -361,7 +361,7 @@ impl Relay {
 
     /// Reads the map from pipelines of other CI systems to repositories, if there is one. If it can't
     /// be used, the last good one stays in force and the result is `false`.
-    pub async fn refresh_providers(&self) -> bool {
+    pub(crate) async fn refresh_providers(&self) -> bool {
         let Some(url) = &self.config.providers_url else { return true };
         match preflight::providers(url, &self.app).await {
             Ok(providers) => self.verifier.set_providers(providers),
@@ -420,12 +420,12 @@ impl Relay {
 
     /// Reads the secrets' files that have changed. If one can't be used, the old values stay. Blocks
     /// while it reads.
-    pub fn reload_secrets(&self) {
+    pub(crate) fn reload_secrets(&self) {
         self.reload_each(|secret, accept| secret.reload(accept));
     }
 
     /// Reads the secret store again, if there is one and it is time. If it can't be read, the old values stay.
-    pub async fn reload_stored_secrets(&self) {
+    pub(crate) async fn reload_stored_secrets(&self) {
         let Some(fetch) = &self.stored_secrets else { return };
         let now = self.now();
         {
@@ -495,7 +495,7 @@ impl Relay {
 
     /// Reads the file of log rules if it has changed. If it can't be used, the old rules stay. Blocks
     /// while it reads.
-    pub fn reload_log_rules(&self) {
+    pub(crate) fn reload_log_rules(&self) {
         match self.config.log_rules.reload() {
             ReloadResult::Unchanged => {}
             ReloadResult::New => tracing::info!("the log rules were read again"),

@@ -74,12 +74,12 @@ pub struct PullRecord {
 
 impl CheckRunRecord {
     /// The record of the same check run, of which it isn't known what GitHub has.
-    pub fn with_unknown_content(&self, unanswered_since: Option<Timestamp>) -> Self {
+    pub(crate) fn with_unknown_content(&self, unanswered_since: Option<Timestamp>) -> Self {
         Self { digest: String::new(), unanswered_since, ..self.clone() }
     }
 
     /// Whether GitHub may show it as open.
-    pub fn may_be_open(&self) -> bool {
+    pub(crate) fn may_be_open(&self) -> bool {
         self.status.is_open() || self.digest.is_empty()
     }
 
@@ -96,7 +96,7 @@ impl PullRecord {
     }
 
     /// The deliveries of any of its heads, the newest last.
-    pub fn deliveries_of(&self, head_sha: &str) -> &[String] {
+    pub(crate) fn deliveries_of(&self, head_sha: &str) -> &[String] {
         if self.head_sha == head_sha {
             return &self.deliveries;
         }
@@ -105,7 +105,7 @@ impl PullRecord {
     }
 
     /// Adds a delivery of the head that came later than the newest one, and is about an earlier event.
-    pub fn add_older_delivery(&mut self, delivery: &str) {
+    pub(crate) fn add_older_delivery(&mut self, delivery: &str) {
         let newest = self.deliveries.len().saturating_sub(1);
         self.deliveries.insert(newest, delivery.to_owned());
         let surplus = self.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
@@ -113,7 +113,7 @@ impl PullRecord {
     }
 
     /// Makes another head the current one. Returns the deliveries of the one before.
-    pub fn replace_head(&mut self, head_sha: &str) -> Vec<String> {
+    pub(crate) fn replace_head(&mut self, head_sha: &str) -> Vec<String> {
         // Somebody may push an earlier head again.
         let again = self.older.iter().position(|older| older.head_sha == head_sha);
         let deliveries = again.map(|at| self.older.remove(at).deliveries).unwrap_or_default();
@@ -144,7 +144,7 @@ pub struct OlderHead {
 }
 
 /// The steps in [`JobRecord::steps`] that are more than are told apart.
-pub const OTHER_STEPS: &str = "others";
+pub(crate) const OTHER_STEPS: &str = "others";
 
 /// A downstream job, as reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -438,13 +438,13 @@ pub fn job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
 }
 
 /// The job that reported first of a run's attempt.
-pub fn first_job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+pub(crate) fn first_job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
     let attempt = job.run_attempt.to_string();
     StoreKey::new(&["delivery", delivery, "first_job", &repo.key(), &job.run_id, &attempt])
 }
 
 /// The job of a self-report. Its delivery can be any text, also that of a dispatch.
-pub fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+pub(crate) fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
     let attempt = job.run_attempt.to_string();
     let repo = repo.key();
     let mut parts = vec!["self_report", delivery, &repo, &job.run_id, &attempt, &job.workflow];
@@ -454,7 +454,7 @@ pub fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey
 
 /// The delivery that the proven reports of a downstream run answer. Elsewhere than on GitHub, pipelines count their builds
 /// by themselves.
-pub fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> StoreKey {
+pub(crate) fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> StoreKey {
     let repo = repo.key();
     let mut parts = vec!["run_claim", &repo, run_id];
     parts.extend(pipeline);

@@ -55,7 +55,7 @@ pub async fn beat(relay: &Relay) -> Result<(), StoreError> {
 }
 
 /// Beats as long as the relay runs.
-pub async fn beat_periodically(relay: &Relay) {
+pub(crate) async fn beat_periodically(relay: &Relay) {
     loop {
         if let Err(error) = beat(relay).await {
             tracing::warn!(%error, "it can't be written down that the relay is up");

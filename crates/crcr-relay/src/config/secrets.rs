@@ -85,7 +85,7 @@ impl Secret {
     }
 
     /// Uses the value that the secret store has now. `accept` can reject it.
-    pub fn reload_stored(
+    pub(crate) fn reload_stored(
         &self,
         text: Option<&str>,
         accept: impl FnOnce(&[SecretString]) -> Result<(), String>,
@@ -122,7 +122,7 @@ impl Secret {
     }
 
     /// Reads the file again if it has changed. `accept` can reject the new values.
-    pub fn reload(
+    pub(crate) fn reload(
         &self,
         accept: impl FnOnce(&[SecretString]) -> Result<(), String>,
     ) -> ReloadResult {

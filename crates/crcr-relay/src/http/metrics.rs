@@ -236,11 +236,11 @@ impl Metrics {
         self.dispatch_seconds.observe(seconds);
     }
 
-    pub fn facts_copied(&self, count: usize) {
+    pub(crate) fn facts_copied(&self, count: usize) {
         self.copied_facts.inc_by(count as u64);
     }
 
-    pub fn fact_copy_failed(&self) {
+    pub(crate) fn fact_copy_failed(&self) {
         self.fact_copy_failures.inc();
     }
 
@@ -257,16 +257,16 @@ impl Metrics {
         }
     }
 
-    pub fn head_was_missing(&self) {
+    pub(crate) fn head_was_missing(&self) {
         self.missing_heads.inc();
     }
 
-    pub fn store_health(&self, health: &StoreHealth) {
+    pub(crate) fn store_health(&self, health: &StoreHealth) {
         self.store_losses.set(gauge(health.losses));
         self.store_durable.set(i64::from(health.weaker_promise.is_none()));
     }
 
-    pub fn servers_paused<'a>(&self, servers: impl Iterator<Item = &'a String>) {
+    pub(crate) fn servers_paused<'a>(&self, servers: impl Iterator<Item = &'a String>) {
         let servers: BTreeSet<String> = servers.cloned().collect();
         self.paused_lanes.set(gauge(servers.len() as u64));
         *self.paused_servers.lock() = servers;

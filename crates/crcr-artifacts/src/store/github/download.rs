@@ -198,7 +198,7 @@ impl UrlBlob {
 }
 
 /// Converts an error of the REST API; `what` is what the call was about.
-pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
+pub(crate) fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
     use crcr_github::GithubError as Rest;
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {

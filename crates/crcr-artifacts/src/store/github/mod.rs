@@ -37,7 +37,7 @@ impl GitHubStore {
     }
 
     /// Masks the signature of a URL, both raw and percent-encoded.
-    pub fn mask_signature(&self, signed_url: &SecretString) {
+    pub(crate) fn mask_signature(&self, signed_url: &SecretString) {
         for signature in artifact::signatures(signed_url) {
             (self.mask)(signature.expose_secret());
         }

@@ -80,7 +80,11 @@ pub struct SmallObject {
 
 impl S3Store {
     /// Reads an object of at most `max` bytes; again if its answer breaks off.
-    pub async fn read_small(&self, key: &str, max: usize) -> Result<SmallObject, StoreError> {
+    pub(crate) async fn read_small(
+        &self,
+        key: &str,
+        max: usize,
+    ) -> Result<SmallObject, StoreError> {
         let mut tries = self.retry().start();
         loop {
             let get = || self.client().get_object().bucket(self.bucket()).key(key).send();

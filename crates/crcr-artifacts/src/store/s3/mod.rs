@@ -114,7 +114,7 @@ impl S3Store {
     }
 
     /// The same bucket in another region; `None` asks the server for the region.
-    pub async fn in_region(&self, region: Option<String>) -> Result<Self, StoreError> {
+    pub(crate) async fn in_region(&self, region: Option<String>) -> Result<Self, StoreError> {
         Self::connect(S3Config { region, ..self.config.clone() }).await
     }
 
@@ -148,12 +148,12 @@ impl S3Store {
     }
 
     /// Over TLS the signature needn't cover the payload.
-    pub fn is_secure(&self) -> bool {
+    pub(crate) fn is_secure(&self) -> bool {
         self.config.endpoint.as_ref().is_none_or(|url| url.scheme() == "https")
     }
 
     /// A presigned URL, valid for `validity` but not longer than the credentials.
-    pub async fn presigned(
+    pub(crate) async fn presigned(
         &self,
         key: &str,
         validity: Duration,

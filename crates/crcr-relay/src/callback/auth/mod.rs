@@ -63,7 +63,7 @@ impl Issuer {
 
     /// The issuers that the settings name. By default, those of Buildkite and of the GitHub whose API is at
     /// `api_url`.
-    pub fn from_settings(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
+    pub(crate) fn from_settings(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
         if !named.is_empty() {
             return named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect();
         }

@@ -24,7 +24,7 @@ impl S3Store {
     /// Aborts every unfinished upload of this artifact's keys: those of killed processes, and of
     /// simultaneous uploads that will get a conflict. Without the right to list uploads, the bucket's
     /// lifecycle rules have to delete them.
-    pub async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
+    pub(crate) async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
         let prefix = format!("{folder}/");
         let list = || {
             let list = self.client().list_multipart_uploads().bucket(self.bucket());
