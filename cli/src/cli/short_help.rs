@@ -68,7 +68,7 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
             arg.is_hide_short_help_set() || arg.is_global_set() || first.is_some_and(is_later);
         arg.hide_short_help(hide)
     });
-    // clap's own flag would print the long help of a group; where it is disabled, it is so for all below.
+    // clap's own flag would print the long help of a group. Disabling it also disables it for all subcommands.
     let help = Arg::new("help").short('h').long("help").help_heading(None::<&str>);
     if command.is_subcommand_required_set() {
         command = command.arg(help.action(ArgAction::HelpShort).help("Print help"));

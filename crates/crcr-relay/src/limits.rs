@@ -156,7 +156,7 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 pub const QUEUE_POLL: Duration = Duration::from_millis(500);
 /// The relay is quiet if it took no webhook and no report for this long.
 pub const QUIET: Duration = Duration::from_millis(20);
-/// How long keeping webhooks makes way for taking others.
+/// How long keeping webhooks waits while others are being accepted.
 pub const KEEP_WAIT: Duration = Duration::from_secs(10);
 /// How often a change is tried again after a conflict with another one.
 pub const CONFLICTS: usize = 50;

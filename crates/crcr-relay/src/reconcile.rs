@@ -235,7 +235,7 @@ async fn next_steps(
     Ok(steps)
 }
 
-/// Whether GitHub may be about to deliver it: it hasn't refused that, and wasn't asked time and again in vain.
+/// Whether GitHub may still deliver it: it hasn't refused to, and hasn't been asked too often without a delivery.
 fn is_on_its_way(attempt: &HookDelivery, asked: Option<&RedeliveryRecord>) -> bool {
     asked.is_none_or(|asked| {
         let is_given_up = asked.is_refused || asked.times >= limits::REDELIVERIES_IN_VAIN;

@@ -19,7 +19,7 @@ use crate::printer::Printer;
 /// How long a server may take to list its branches.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 const GITHUB: &str = "https://github.com";
-/// A longer workflow is no workflow that GitHub would run.
+/// Longer workflow files aren't read.
 const MAX_WORKFLOW_BYTES: u64 = 1024 * 1024;
 
 pub struct LocalRepository<'a> {

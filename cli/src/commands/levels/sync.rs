@@ -463,7 +463,7 @@ impl LevelSync<'_> {
             }
             self.api.delete_branch(&head.branch).await?;
         }
-        // A branch that is left over from a merge is no news.
+        // Deleting a branch that is left over from a merge isn't worth a line.
         Ok(open.is_some())
     }
 }

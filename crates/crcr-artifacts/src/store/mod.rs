@@ -53,7 +53,7 @@ pub enum StoreError {
     Stopped,
 }
 
-/// How patient a clean-up is after a failed upload: a store that has been waited for in vain is asked once.
+/// How patient a clean-up is after a failed upload: a store that couldn't be reached is asked once.
 fn after_failure(error: Option<&StoreError>, retry: RetryPolicy) -> RetryPolicy {
     match error {
         Some(StoreError::Unreachable { .. }) => RetryPolicy::ONCE,

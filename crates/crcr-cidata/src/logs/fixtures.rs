@@ -15,8 +15,8 @@ use super::{Baseline, LineFeatures, RuleSet, classify, unpacked, weighed_lines};
 pub struct LabelledLog {
     /// The log's name in the folder.
     pub file: String,
-    /// Texts of which the right line has one. Empty if no line is right, as in a log that says
-    /// nothing about the failure.
+    /// The right line contains one of these texts. Empty if no line is right, as in a log that says nothing about the
+    /// failure.
     #[serde(default)]
     pub lines: Vec<String>,
     /// The rule that should find it.

@@ -52,7 +52,7 @@ pub async fn delivery(
     Ok(Some(DeliveryOverview { delivery, dispatches }))
 }
 
-/// What an operator asks about a delivery and its record doesn't say: why a dispatch waits, why there is no report, and
+/// What an operator wants to know about a delivery beyond its record: why a dispatch waits, why there is no report, and
 /// which of its tasks were given up.
 pub async fn explanations(
     store: &dyn StateStore,

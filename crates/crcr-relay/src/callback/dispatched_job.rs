@@ -172,8 +172,8 @@ impl VerifiedReport<'_> {
         decision
     }
 
-    /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist has the new
-    /// name already. By the new name it may have got the same event again, of which the run has another token.
+    /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist already has the
+    /// new name. It may have got the same event again under the new name: that dispatch has another callback token.
     async fn name_when_dispatched(&self, known: &KnownJob) -> Result<Option<RepoName>, StoreError> {
         let answers = |dispatch: &Dispatch| {
             self.callback.callback_token.is_none() || self.has_callback_token(dispatch)
@@ -474,7 +474,7 @@ impl VerifiedReport<'_> {
     }
 }
 
-/// The steps of a build elsewhere that share a name, each with whether it ended otherwise than well; `None` before its end.
+/// The steps of a build elsewhere that share a name, each with whether it ended badly; `None` before its end.
 type StepOutcomes = BTreeMap<String, Option<bool>>;
 
 fn is_failure(state: JobState) -> bool {

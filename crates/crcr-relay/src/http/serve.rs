@@ -206,7 +206,7 @@ pub(crate) async fn schedule_reconciliation(relay: &Relay, due_at: Timestamp) ->
     }
 }
 
-/// Has each feed looked at that alerts are sent of. The tasks themselves run again; this begins them, and puts back what was
+/// Starts the task that watches each feed with alerts. The tasks repeat themselves; this starts them again after they were
 /// given up.
 async fn look_at_feeds_periodically(relay: &Relay) {
     loop {

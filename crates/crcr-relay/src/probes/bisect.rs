@@ -103,8 +103,8 @@ pub(crate) async fn run(
     }
 }
 
-/// The commits between two, as GitHub has said it, or `None` if there is no straight line. The failed jobs of a commit are
-/// compared with the same earlier commits.
+/// The commits between two, from GitHub, or `None` if they aren't a straight line. The failed jobs of one commit share it,
+/// as each is compared with the same earlier commits.
 type Comparison = OnceCell<Option<Vec<BranchCommit>>>;
 
 /// Comparisons of an earlier commit with a later one, by both SHAs. When it is full, it begins anew.

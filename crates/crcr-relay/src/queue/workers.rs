@@ -31,8 +31,8 @@ struct Workers {
     lease_outage: OutageLog,
 }
 
-/// Keeping webhooks takes as much time as accepting them, and nobody waits for it: while webhooks and reports arrive
-/// one after the other, it makes way, for at most [`limits::KEEP_WAIT`].
+/// Keeping a webhook takes as much time as accepting one, and nobody waits for it. So it waits, for at most
+/// [`limits::KEEP_WAIT`], while webhooks and reports arrive one after the other.
 #[derive(Default)]
 enum MakesWay {
     /// For a process that doesn't run between requests.
@@ -46,7 +46,7 @@ enum MakesWay {
 /// How long nothing is asked of a server.
 struct Pause {
     until: Timestamp,
-    /// The same by a clock that nobody sets: if the time of day is set back, the pause is no longer.
+    /// The same by a monotonic clock, so that setting back the time of day doesn't make the pause longer.
     ends: Instant,
 }
 

@@ -82,7 +82,7 @@ impl Simulation {
         thawed_at.is_some_and(|at| gates.now.duration_since(at) < HANDLER)
     }
 
-    /// Freezes a process that has read what a check run shall show, and is about to write down that it changes it. The
+    /// Freezes a process that has decided what a check run shows, and is about to write down that it changes it. The
     /// label changes meanwhile, and then its lease ends. Returns `true` if the process is frozen.
     pub(super) fn freeze_before_change(&mut self, replica: usize) -> bool {
         if self.gates.lock().is_frozen(replica) {

@@ -31,8 +31,8 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     Ok(TaskDone::RunAgain(relay.now() + pause))
 }
 
-/// Makes up the webhook of each pull request whose head the store should know and doesn't. Those are looked at that have
-/// changed since the last time. Returns whether all of them were.
+/// Makes up the webhook of each pull request whose head the store should know and doesn't. Looks at the pull requests that
+/// have changed since the last time, and returns whether it got to the last of them.
 async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
     let now = relay.now();
