@@ -412,6 +412,25 @@ async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_u
 }
 
 #[tokio::test]
+async fn whose_fault_a_failure_is_does_not_depend_on_which_page_was_opened_first() {
+    let month = || break_upstream(7, facts(7, now(), 30, 10, UPSTREAM)).facts;
+    let (used, fresh) = (site(month()).await, site(month()).await);
+    // They find the answers for all backends at once, as many days as each level is judged by.
+    used.json("/api/v1/now").await;
+    used.json("/api/v1/overview?from=2026-09-01T00:00:00Z&to=2026-09-10T12:00:00Z").await;
+    let mut failures = 0;
+    for repo in [AURORA, "basalt-example/torch-basalt", "dune-example/torch-dune"] {
+        let page = format!("/api/v1/repositories/{repo}?window=30d");
+        let model = fresh.json(&page).await;
+        failures += model["upstream_failures"].as_u64().unwrap();
+        assert_eq!(used.json(&page).await, model, "{repo}");
+        let level = format!("/api/v1/repositories/{repo}/level");
+        assert_eq!(used.json(&level).await, fresh.json(&level).await, "{repo}");
+    }
+    assert!(failures > 20, "{failures}");
+}
+
+#[tokio::test]
 async fn overview_backend_and_level_page_have_the_same_rates_for_every_repository() {
     let mut all = facts(7, now(), 14, 10, UPSTREAM);
     // Pull requests that are dispatched again on the next day, and fail then.

@@ -49,6 +49,8 @@ impl ReportSummary {
 #[derive(Default)]
 pub(super) struct DayFacts {
     pub(super) repo: String,
+    /// The UTC day, as days since 1970.
+    pub(super) day: i64,
     pub(super) attempts: Vec<AttemptFact>,
     pub(super) dispatches: Vec<DispatchFact>,
 }

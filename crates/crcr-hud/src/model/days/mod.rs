@@ -1,5 +1,6 @@
 //! Facts and tallies by day, read once and cached until the day changes.
 
+mod blame;
 pub(crate) mod cache;
 mod day_facts;
 mod reviews;
@@ -12,15 +13,13 @@ use crcr_domain::EventKind;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::totals::by_day;
-use crcr_domain::results::{
-    AttemptId, BlamedJobs, Regression, find_regressions, jobs_of_days, jobs_of_record,
-};
-use crcr_results::blame::blame_jobs;
+use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
 use crcr_results::{DayRevision, ReportOutcome, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
+pub(crate) use self::blame::blame;
 use self::cache::{CacheScope, DayCache, DaySlice};
 use self::day_facts::DayFacts;
 pub(crate) use self::day_facts::{DayTally, ReportSummary, SharedFacts};
@@ -307,7 +306,11 @@ fn window_of(days: &StaleDays) -> Window {
 
 /// The attempts and dispatches of every day that the window touches.
 pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
-    let revisions = hud.results.day_revisions(window).await?;
+    facts_of_days(hud, hud.results.day_revisions(window).await?).await
+}
+
+/// The attempts and dispatches of these days.
+async fn facts_of_days(hud: &Hud, revisions: Vec<DayRevision>) -> Result<SharedFacts, PageError> {
     read_whole_days(revisions, &hud.days.facts, async |window: &Window| {
         let (attempts, dispatches) =
             tokio::try_join!(hud.results.attempts(window), hud.results.dispatches(window))?;
@@ -379,58 +382,6 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
     Ok(found)
 }
 
-/// Whose fault the failures of one repository are, on the whole days of these facts. A day's answer is
-/// kept until some repository has new facts of that day or of the next.
-pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, PageError> {
-    let day = |facts: &DayFacts| Some(day_of(facts.attempts.first()?.dispatched_at));
-    let days: BTreeMap<i64, &Arc<DayFacts>> =
-        facts.0.iter().filter_map(|facts| Some((day(facts)?, facts))).collect();
-    let (Some(first), Some(last)) = (days.keys().next(), days.keys().next_back()) else {
-        return Ok(BlamedJobs::default());
-    };
-    let mut revisions: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
-    let window = Window::all(midnight(*first), midnight(last + 2));
-    for revision in hud.results.day_revisions(&window).await? {
-        // The revision without a repository is that of the reports.
-        if !revision.repo.is_empty() {
-            revisions.entry(revision.day).or_default().push(revision);
-        }
-    }
-    revisions
-        .values_mut()
-        .for_each(|revisions| revisions.sort_unstable_by(|a, b| a.repo.cmp(&b.repo)));
-    let mut found = BlamedJobs::default();
-    let mut stale: Vec<(DayRevision, &DayFacts)> = vec![];
-    for (day, facts) in days {
-        let mut changes = DefaultHasher::new();
-        [revisions.get(&day), revisions.get(&(day + 1))].hash(&mut changes);
-        let revision = DayRevision { repo: facts.repo.clone(), day, changes: changes.finish() };
-        match hud.days.blamed.get(&revision, &DaySlice::whole(day)) {
-            Some(blamed) => found.add(&blamed),
-            None => stale.push((revision, facts)),
-        }
-    }
-    let attempts = stale.iter().flat_map(|(_, facts)| &facts.attempts);
-    let jobs = jobs_of_days(attempts, facts.0.iter().flat_map(|day| &day.dispatches));
-    let read_pushes = async |window: Window| {
-        let facts = push_facts(hud, &window).await?;
-        Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
-    };
-    let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
-    for (revision, _) in stale {
-        let own = jobs.iter().filter(|job| day_of(job.record.dispatched_at) == revision.day);
-        let own: BlamedJobs = own
-            .filter_map(|job| {
-                Some((AttemptId::of(job.record), blamed.verdict(job.record)?.clone()))
-            })
-            .collect();
-        found.add(&own);
-        let slice = DaySlice::whole(revision.day);
-        hud.days.blamed.insert(revision, &slice, Arc::new(own));
-    }
-    Ok(found)
-}
-
 /// Takes days from the cache, and reads the others.
 async fn read_whole_days(
     revisions: Vec<DayRevision>,
@@ -459,7 +410,8 @@ async fn read_whole_days(
         }
         for revision in batch.into_values().flatten() {
             let facts = by_day.remove(&(revision.repo.clone(), revision.day)).unwrap_or_default();
-            let facts = Arc::new(DayFacts { repo: revision.repo.clone(), ..facts });
+            let (repo, day) = (revision.repo.clone(), revision.day);
+            let facts = Arc::new(DayFacts { repo, day, ..facts });
             found.push(Arc::clone(&facts));
             let slice = DaySlice::whole(revision.day);
             cache.insert(revision, &slice, facts);

@@ -11,8 +11,9 @@ use crcr_results::{DayRevision, Window, review};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
+use super::blame::{blame, blame_together};
 use super::cache::{CacheScope, DaySlice};
-use super::{blame, callback_outcomes, facts};
+use super::{callback_outcomes, facts};
 use crate::context::{Hud, PageError};
 
 /// Reviews that are read at the same time: as many as SQLite has connections for pages.
@@ -37,13 +38,22 @@ pub(crate) async fn reviews(
     let mut changes = DefaultHasher::new();
     revisions.hash(&mut changes);
     let changes = changes.finish();
-    let asked = stream::iter(entries.iter().zip(windows)).map(async |(entry, window)| {
+    let key = |(entry, window): (&AllowlistEntry, &Window)| {
         let day = day_of(window.from);
         let repo = format!("{} {}", entry.level, entry.repo.key());
-        let revision = DayRevision { repo, day, changes };
         let scope = until_now.then_some(CacheScope::Review);
         let slice = DaySlice { day, from: window.from, to: window.to, scope };
-        if let Some(known) = hud.days.reviews.get(&revision, &slice) {
+        (DayRevision { repo, day, changes }, slice)
+    };
+    let keys: Vec<(DayRevision, DaySlice)> = entries.iter().zip(&windows).map(key).collect();
+    let known = keys.iter().map(|(revision, slice)| hud.days.reviews.get(revision, slice));
+    let known: Vec<Option<Arc<RepoReview>>> = known.collect();
+    let stale = windows.into_iter().zip(&known).filter(|(_, known)| known.is_none());
+    let stale: Vec<Window> = stale.map(|(window, _)| window).collect();
+    blame_together(hud, &stale).await?;
+    let asked = entries.iter().zip(keys).zip(known);
+    let asked = stream::iter(asked).map(async |((entry, (revision, slice)), known)| {
+        if let Some(known) = known {
             return Ok(known);
         }
         let review = review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
