@@ -4,7 +4,7 @@
 use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, log_key};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::job_log::{
-    EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+    EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource, NoLogReason,
 };
 use crcr_domain::ci_data::test_run::TestRowKind;
 use crcr_domain::ci_data::webhook::WebhookRow;
@@ -325,8 +325,13 @@ pub(super) fn key_of_log(repo: &RepoName, job_id: u64, log: Option<&JobLogRow>) 
 
 pub(crate) fn page(model: &FailureModel, view: &View<'_>) -> Markup {
     let title = model.job.title();
+    // A job fails on many commits, and a tab shows its title only.
+    let tab = match model.job.sha() {
+        "" => title.clone(),
+        sha => format!("{title} on {}", short_sha(sha)),
+    };
     view.shell(
-        &title,
+        &tab,
         false,
         &html! {
             div.title { h1 { bdi { (title) } } (state_tag(&model.job)) }
@@ -598,7 +603,7 @@ fn stored_log(model: &FailureModel) -> Markup {
         h2 #log { "Log" }
         @if let Some(problem) = &model.stored_problem { p.note { "The stored log can't be shown: " bdi { (problem) } "." } }
         @match &model.stored {
-            None => { @if model.stored_problem.is_none() { p.muted { "The log isn't stored here; GitHub may still have it." } } }
+            None => { @if model.stored_problem.is_none() { p.muted { "The log isn't stored here; " (elsewhere(&model.job)) "." } } }
             Some(stored) => {
                 p {
                     (counted(stored.line_count, "line", "lines")) ", " (bytes(stored.bytes)) ": "
@@ -613,6 +618,14 @@ fn stored_log(model: &FailureModel) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Where a log is that isn't stored.
+fn elsewhere(model: &JobModel) -> &'static str {
+    match model.log.as_ref().and_then(JobLogRow::no_log_reason) {
+        Some(NoLogReason::Gone) => "GitHub had none when it was asked",
+        _ => "GitHub may still have it",
     }
 }
 

@@ -178,7 +178,10 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert_eq!(status, 200);
     assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
     assert!(page.contains("href=\"/failure/acme/gadgets/2\""), "more like this: {page}");
-    assert!(site.get("/failure/acme/widgets/4").await.1.contains("GitHub has no log of this job"));
+    assert!(page.contains(" on abc · CRCR</title>"), "tabs of one job tell its commits: {page}");
+    let (_, page) = site.get("/failure/acme/widgets/4").await;
+    assert!(page.contains("GitHub has no log of this job"), "{page}");
+    assert!(!page.contains("GitHub may still have it"), "it says both: {page}");
     assert_eq!(site.get("/failure/acme/widgets/2").await.0, 404, "it is of another repository");
     assert_eq!(site.get("/failure/acme/widgets/x").await.0, 400);
 
