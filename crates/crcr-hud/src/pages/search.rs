@@ -299,13 +299,36 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         return Ok(vec![hit.clone()]);
     }
     if hits.is_empty() {
-        let found = tests::search(hud, text).await?;
-        let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
-        hits = found.into_iter().map(hit).collect();
-        hits.extend(reported.iter().flat_map(|reported| reported.tests(text)));
+        return tests_of(hud, reported.as_ref(), text).await;
     }
     hits.extend(quarantined(hud, text).await?);
     Ok(hits)
+}
+
+/// The tests and the quarantined tests with the text in their name, as reports have it or as pytest prints it.
+async fn tests_of(
+    hud: &Hud,
+    reported: Option<&ReportedWeek>,
+    text: &str,
+) -> Result<Vec<SearchHit>, PageError> {
+    let mut hits = vec![];
+    for text in std::iter::once(text.to_owned()).chain(name_in_pytest(text)) {
+        let found = tests::search(hud, &text).await?;
+        let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
+        hits.extend(found.into_iter().map(hit));
+        hits.extend(reported.iter().flat_map(|reported| reported.tests(&text)));
+        hits.extend(quarantined(hud, &text).await?);
+        if !hits.is_empty() {
+            break;
+        }
+    }
+    Ok(hits)
+}
+
+/// `CLASS.NAME` of `FILE.py::CLASS::NAME`, which the lines of logs have.
+fn name_in_pytest(text: &str) -> Option<String> {
+    let id = text.split_whitespace().find(|word| word.contains("::"))?;
+    Some(id.split_once(".py::").map_or(id, |(_, name)| name).replace("::", "."))
 }
 
 /// The backends with the text in their name, their owner's, their device's or an oncall's.

@@ -293,6 +293,12 @@ async fn jobs_machines_tests_files_oncalls_and_quarantine_are_found_where_they_a
         ("TestSerialization.test_round", "/reported?backend=", "test_round_trip"),
         ("test/test_backend.py", "/reported?backend=", "in which "),
         ("TestRandom.test_seed_per", "/quarantine?repo=acme%2Fupstream", "test_seed_per_device"),
+        ("test_backend.py::TestSerialization::test_round", "/reported?backend=", "test_round_trip"),
+        (
+            "FAILED [ 0.9s] test_random.py::TestRandom::test_seed",
+            "/quarantine?repo=",
+            "test_seed_per",
+        ),
         ("@grace-example", "/quarantine?repo=acme%2Fupstream", "grace-example"),
         ("src/odd.cpp", &*commit, "src/Odd.cpp</bdi>"),
     ] {
