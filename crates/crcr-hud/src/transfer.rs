@@ -66,7 +66,8 @@ fn set_cache_headers(headers: &mut HeaderMap, tag: &HeaderValue) {
     headers.insert(header::ETAG, tag.clone());
     // Asks each time whether it changed. What operators see beside a page depends on their cookie.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
-    headers.append(header::VARY, HeaderValue::from_static("cookie"));
+    // The encoding is also said with a 304, from which a cache between takes the headers of what it has stored.
+    headers.append(header::VARY, HeaderValue::from_static("cookie, accept-encoding"));
 }
 
 /// <https://www.rfc-editor.org/rfc/rfc9110.html#section-13.1.2>: weak comparison, a list, or `*`.

@@ -206,6 +206,7 @@ async fn pages_and_twins_are_compressed_tagged_and_304_when_nothing_changed() {
         let known = format!("\"other\", {tag}");
         let again = ask(&site, path, &[(header::IF_NONE_MATCH, &known)]).await;
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        assert_eq!(again.headers()[header::VARY], "cookie, accept-encoding", "{path}");
         assert_eq!(bytes(again).await, b"", "{path}");
         let stale = ask(&site, path, &[(header::IF_NONE_MATCH, "W/\"0\"")]).await;
         assert_eq!(stale.status(), StatusCode::OK, "{path}");
