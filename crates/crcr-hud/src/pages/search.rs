@@ -12,6 +12,7 @@ use crcr_results::retention::midnight;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use super::{commit, failure, overview, quarantine, tests};
@@ -31,6 +32,8 @@ const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
 const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
+/// Parts between slashes that the name of a branch in an address can have.
+const MAX_BRANCH_PARTS: usize = 8;
 /// Jobs that ended since then are known by their name.
 const JOB_DAYS: i64 = 7;
 /// Writes of facts of the days in which jobs and tests of backends are looked for.
@@ -212,8 +215,13 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
         ["tree" | "blob" | "blame", sha, ..] if sha.len() >= 40 && commit::is_prefix(sha) => {
             return Ok(commit_path(hud, repo.as_str(), sha));
         }
-        ["tree" | "commits", branch @ ..] if !branch.is_empty() => {
-            return Ok(format!("/hud/{repo}/{}", branch.join("/")));
+        ["tree" | "commits" | "blob" | "blame", path @ ..] if !path.is_empty() => {
+            if let Some(branch) = branch_of(hud, repo, path).await? {
+                return Ok(branch_path(repo.as_str(), &branch));
+            }
+            if ["tree", "commits"].contains(&rest[0]) {
+                return Ok(format!("/hud/{repo}/{}", path.join("/")));
+            }
         }
         ["actions", "runs", _, "job", job, ..] | ["runs", job, ..] => {
             // Only webhooks tell of the jobs of a repository.
@@ -235,6 +243,20 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
     }
     let is_backend = hud.entry_of(repo).is_some();
     Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
+}
+
+/// The branch of `BRANCH/FOLDER/FILE`, which may have slashes: the longest that is known.
+async fn branch_of(hud: &Hud, repo: &RepoName, path: &[&str]) -> Result<Option<String>, PageError> {
+    for end in (1..=path.len().min(MAX_BRANCH_PARTS)).rev() {
+        let encoded = path[..end].join("/");
+        let name = percent_decode_str(&encoded).decode_utf8_lossy();
+        let selection = ThingSelection::Branch { name: &name, before: Timestamp::MAX, limit: 1 };
+        let query = ThingQuery { event: "push", repository: repo.as_str(), selection };
+        if !hud.results.current_things(&query).await?.is_empty() {
+            return Ok(Some(name.into_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// A fork has the commits of its upstream, so that of another repository is named with it.

@@ -247,6 +247,8 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
             format!("https://github.com/{UPSTREAM}/tree/release/2.0"),
             format!("/hud/{UPSTREAM}/release/2.0"),
         ),
+        (format!("https://github.com/{UPSTREAM}/tree/main/a/b"), format!("/hud/{UPSTREAM}/main")),
+        (format!("github.com/{UPSTREAM}/blob/main/b.py#L7"), format!("/hud/{UPSTREAM}/main")),
         (
             format!("https://github.com/{UPSTREAM}/actions/runs/{run}/job/{job}?pr=1#step:3:1"),
             format!("/failure/{UPSTREAM}/{job}"),
