@@ -343,7 +343,8 @@ fn groups(model: &FailuresModel) -> Markup {
             }
         }
         @if model.groups.is_empty() {
-            p.note { "No failed job with a log in these days." }
+            @let is_filtered = model.repository.is_some() || model.category.is_some();
+            p.note { @if is_filtered { "No such failed job with a log in these days." } @else { "No failed job with a log in these days." } }
         } @else {
             div.scroll { table.stack {
                 thead { tr {

@@ -306,7 +306,7 @@ fn table(model: &TestsModel) -> Markup {
     html! {
         p.detail { "Since " (model.since) " (UTC). A test is flaky when it passed and failed on one commit, in the same job." }
         @if model.tests.is_empty() {
-            p.note { "No such test in these days." }
+            (nothing(model))
         } @else {
             div.scroll { table.stack {
                 thead { tr {
@@ -325,6 +325,17 @@ fn table(model: &TestsModel) -> Markup {
             }
         }
     }
+}
+
+/// Why no test is listed.
+fn nothing(model: &TestsModel) -> Markup {
+    let is_known =
+        model.repositories.iter().any(|name| name.eq_ignore_ascii_case(&model.repository));
+    html! { p.note {
+        @if !is_known { "No result of a test of " bdi { (model.repository) } " is stored." }
+        @else if model.all_branches { "No such test in these days." }
+        @else { "No such test on the default branch in these days." }
+    } }
 }
 
 fn row(test: &ListedTest, model: &TestsModel) -> Markup {

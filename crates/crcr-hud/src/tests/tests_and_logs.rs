@@ -102,6 +102,14 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
         let (status, page) = site.get(&format!("/search?q={asked}")).await;
         assert!(status == StatusCode::OK && page.contains(said), "{page}");
     }
+    for (asked, said) in [
+        ("repo=acme/gadgets", "No result of a test of <bdi>acme/gadgets</bdi> is stored."),
+        ("q=none", "No such test on the default branch in these days."),
+        ("q=none&branches=all", "No such test in these days."),
+    ] {
+        let (_, page) = site.get(&format!("/tests?{asked}")).await;
+        assert!(page.contains(said), "{asked}: {page}");
+    }
     for wrong in ["sort=odd", "days=0", "days=9999", "branches=some", "page=0", "page=41"] {
         assert_eq!(site.get(&format!("/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
     }
@@ -173,6 +181,8 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert_eq!(groups("repo=Acme/Gadgets&category=").await, [(1, 2)]);
     assert_eq!(groups("category=network").await, [(1, 3)]);
     assert_eq!(groups("category=nothing").await, []);
+    let (_, page) = site.get("/failures?category=nothing").await;
+    assert!(page.contains("No such failed job"), "others failed: {page}");
     assert_eq!(site.get("/failures?days=0").await.0, 400);
     let (status, page) = site.get("/failure/acme/widgets/1").await;
     assert_eq!(status, 200);
