@@ -38,6 +38,7 @@ pub(super) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), 
         window.repos.iter().flatten().map(move |repo| (repo.to_ascii_lowercase(), start))
     });
     let starts: HashMap<String, i64> = starts.collect();
+    let _turn = hud.days.blame_turn.lock().await;
     let revisions = BlameRevisions::read(hud, first, last).await?;
     let mut stale = StaleDays::new();
     for revision in revisions.0.range(first..=last).flat_map(|(_, of_day)| of_day) {

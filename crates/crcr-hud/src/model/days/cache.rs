@@ -31,6 +31,8 @@ pub(crate) struct DayCaches {
     /// Held while `pushes` is filled: reviews need the same days, and whoever waits finds them there.
     pub(super) push_turn: tokio::sync::Mutex<()>,
     pub(super) blamed: DayCache<Arc<BlamedJobs>>,
+    /// Held while `blamed` is filled for many backends: each page that shows them all needs the same answers.
+    pub(super) blame_turn: tokio::sync::Mutex<()>,
     pub(super) reviews: DayCache<Arc<RepoReview>>,
 }
 
@@ -45,6 +47,7 @@ impl Default for DayCaches {
             pushes: DayCache::new(CACHE_BYTES),
             push_turn: tokio::sync::Mutex::default(),
             blamed: DayCache::new(CACHE_BYTES),
+            blame_turn: tokio::sync::Mutex::default(),
             reviews: DayCache::new(CACHE_BYTES),
         }
     }
