@@ -230,10 +230,9 @@ impl PullFacts {
         let bad = jobs.iter().find(|job| {
             job.record.repo.eq_ignore_ascii_case(&sent.repo) && state_of(job) == worst.state
         });
-        let bad = bad.map(|job| {
-            let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
-            (name, job.outcome, job.record.missing_proof.is_some())
-        });
+        let name = bad.map(JobOfRecord::name);
+        let bad = bad.zip(name.as_deref());
+        let bad = bad.map(|(job, name)| (name, job.outcome, job.record.missing_proof.is_some()));
         match self.check(sent) {
             Some(check) if bad.is_none() => Some(format!("{}.", check.title)),
             _ => Some(head::unexplained(bad, sent.status)),

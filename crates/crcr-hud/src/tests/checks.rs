@@ -56,6 +56,16 @@ async fn told(facts: Vec<Fact>) -> (String, String, String) {
 }
 
 #[tokio::test]
+async fn list_says_what_blocks_in_the_words_of_the_pull_requests_page() {
+    let site = site(answered(Some(Conclusion::Cancelled))).await;
+    let pulls = site.json("/api/v1/pulls").await;
+    let page = site.json("/api/v1/pulls/7").await;
+    let listed = &pulls["pulls"][0];
+    assert_eq!(listed["standing"], "blocked", "{listed}");
+    assert_eq!(listed["why"], page["backends"][0]["sentence"]);
+}
+
+#[tokio::test]
 async fn jobs_that_passed_block_still_while_the_check_run_waits_or_has_failed() {
     use CheckRunStatus::{Completed, InProgress, Queued};
     let passed = || answered(Some(Conclusion::Success));
