@@ -40,6 +40,12 @@ const open = async (browser, url, width, refused) => {
 const judge = async (page, name, width) => {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) problems.push(`${name} at ${width}: ${wide} pixels too wide`);
+  const cut = await page.evaluate(() => {
+    const grid = document.querySelector(".scroll.grid");
+    const hasRoom = grid && grid.offsetWidth < grid.parentElement.clientWidth - 1;
+    return hasRoom ? grid.scrollWidth - grid.clientWidth : 0;
+  });
+  if (cut > 0) problems.push(`${name} at ${width}: ${cut} pixels of the last column are under the scrollbar`);
 };
 
 for (const [isDark, width] of [[false, 1280], [true, 390]]) {
