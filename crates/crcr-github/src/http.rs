@@ -54,18 +54,20 @@ fn builder() -> ClientBuilder {
 pub struct UploadClient {
     client: Client,
     silence: Duration,
+    patience: Duration,
 }
 
 impl UploadClient {
     /// A body is given to the connection in pieces of this size, so that progress shows.
     const PIECE_BYTES: usize = 256 * 1024;
 
-    /// A client that gives up if the connection takes nothing for `silence`.
+    /// A client that gives up if the connection takes nothing for `silence`. `patience` is how long an outage is
+    /// waited out.
     ///
     /// Fails when the machine's TLS set-up is broken.
-    pub fn new(silence: Duration) -> Result<Self, HttpError> {
+    pub fn new(silence: Duration, patience: Duration) -> Result<Self, HttpError> {
         let client = builder().build().map_err(HttpError::Transport)?;
-        Ok(Self { client, silence })
+        Ok(Self { client, silence, patience })
     }
 
     pub fn put(&self, url: &str) -> RequestBuilder {
@@ -73,11 +75,13 @@ impl UploadClient {
     }
 
     /// Sends `request` with `body` once, as [`send_once`] does. Once the system has taken all of the body,
-    /// the answer has [`UploadClient::new`]'s limit for each MiB of it, because the system may still send.
+    /// the answer has the `silence` of [`UploadClient::new`] for each MiB of it, because the system may still send, but
+    /// no longer than the `patience`.
     pub async fn send(&self, request: RequestBuilder, body: Bytes) -> Result<Response, HttpError> {
         // hyper leaves the length of an empty body out, and S3 refuses that with 411.
         let (size, request) = (body.len(), request.header(CONTENT_LENGTH, body.len()));
-        let last_limit = self.silence * (1 + u32::try_from(size >> 20).unwrap_or(u32::MAX));
+        let mebibytes = u32::try_from(size >> 20).unwrap_or(u32::MAX).saturating_add(1);
+        let last_limit = self.silence.saturating_mul(mebibytes).min(self.patience.max(self.silence));
         let taken = watch::Sender::new(0);
         let mut progress = taken.subscribe();
         let pieces = (0..size).step_by(Self::PIECE_BYTES).map(move |start| {

@@ -204,7 +204,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
     })?;
     let retry = last_resort(env)?;
     let service = service.with_retry(retry).on(server(env));
-    let uploads = UploadClient::new(silence(env, retry)?).map_err(no_client)?;
+    let uploads = UploadClient::new(silence(env, retry)?, retry.total).map_err(no_client)?;
     Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
 

@@ -99,20 +99,41 @@ fn slow_server(bytes: usize) -> String {
 async fn upload_may_take_any_time_while_bytes_flow_and_none_when_they_stop() {
     const SIZE: usize = 24 << 20;
     let silence = Duration::from_secs(4);
-    let client = UploadClient::new(silence).unwrap();
+    let client = UploadClient::new(silence, SILENCE).unwrap();
     let body = Bytes::from(vec![7; SIZE]);
     let started = Instant::now();
     let sent = client.send(client.put(&slow_server(SIZE)), body.clone()).await.unwrap();
     assert_eq!(sent.status(), StatusCode::CREATED);
     assert!(started.elapsed() > silence, "the test sends too fast to show anything");
 
-    let client = UploadClient::new(Duration::from_millis(300)).unwrap();
+    let client = UploadClient::new(Duration::from_millis(300), SILENCE).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let error = client.send(client.put(&url), body).await.unwrap_err();
     assert!(error.is_timeout() && error.is_transient() && error.may_be_applied(), "{error}");
     let error = client.send(client.put(&url), Bytes::new()).await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
+}
+
+#[tokio::test]
+async fn store_that_takes_a_whole_block_and_then_says_nothing_is_given_up_after_the_patience() {
+    const SIZE: usize = 8 << 20;
+    let (silence, patience) = (Duration::from_millis(400), Duration::from_millis(700));
+    let client = UploadClient::new(silence, patience).unwrap();
+    let sent = client.send(client.put(&server_without_answer()), Bytes::from(vec![7; SIZE]));
+    let error = tokio::time::timeout(SILENCE, sent).await.unwrap().unwrap_err();
+    assert!(matches!(error, HttpError::Silence(limit) if limit == patience), "{error:?}");
+}
+
+/// A server that takes all bytes and never answers.
+fn server_without_answer() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let _ = std::io::copy(&mut connection, &mut std::io::sink());
+    });
+    url
 }
 
 #[tokio::test(start_paused = true)]

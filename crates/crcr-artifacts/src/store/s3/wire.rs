@@ -104,7 +104,8 @@ impl SignedClient {
         }
         let region = text("signingRegion").unwrap_or(region);
         Ok(Self {
-            http: UploadClient::new(config.silence).map_err(|e| refused(e.to_string()))?,
+            http: UploadClient::new(config.silence, config.retry.total)
+                .map_err(|e| refused(e.to_string()))?,
             bucket: endpoint.url().trim_end_matches('/').to_owned(),
             region: region.to_owned(),
             credentials,
