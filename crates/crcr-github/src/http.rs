@@ -80,8 +80,8 @@ impl UploadClient {
     pub async fn send(&self, request: RequestBuilder, body: Bytes) -> Result<Response, HttpError> {
         // hyper leaves the length of an empty body out, and S3 refuses that with 411.
         let (size, request) = (body.len(), request.header(CONTENT_LENGTH, body.len()));
-        let mebibytes = u32::try_from(size >> 20).unwrap_or(u32::MAX).saturating_add(1);
-        let last_limit = self.silence.saturating_mul(mebibytes).min(self.patience.max(self.silence));
+        let last_limit = self.silence * (1 + u32::try_from(size >> 20).unwrap_or(u32::MAX));
+        let last_limit = last_limit.min(self.patience.max(self.silence));
         let taken = watch::Sender::new(0);
         let mut progress = taken.subscribe();
         let pieces = (0..size).step_by(Self::PIECE_BYTES).map(move |start| {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::http::{self, HttpError, RetryPolicy};
+use crate::{SecureUrl, SecureUrlError};
 
 /// A token usually has one or two thousand bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -19,15 +20,15 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Where a job asks for tokens: `ACTIONS_ID_TOKEN_REQUEST_URL` and `…_TOKEN`.
 #[derive(Debug, Clone)]
 pub struct TokenEndpoint {
-    url: Url,
+    url: SecureUrl,
     bearer: SecretString,
 }
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
-    #[error("`ACTIONS_ID_TOKEN_REQUEST_URL` is not an http(s) URL")]
-    Url,
+    #[error("`ACTIONS_ID_TOKEN_REQUEST_URL` {0}")]
+    Url(#[from] SecureUrlError),
     #[error(transparent)]
     Http(#[from] HttpError),
 }
@@ -38,13 +39,9 @@ struct TokenAnswer {
 }
 
 impl TokenEndpoint {
-    /// The runner chooses the address, so http is accepted: some runners have no TLS.
+    /// Fails if the address isn't a [`SecureUrl`]: whoever reads the bearer on its way gets tokens of this job.
     pub fn new(url: &str, bearer: &str) -> Result<Self, MintError> {
-        let url = Url::parse(url).map_err(|_| MintError::Url)?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(MintError::Url);
-        }
-        Ok(Self { url, bearer: bearer.into() })
+        Ok(Self { url: url.parse()?, bearer: bearer.into() })
     }
 
     /// Requests a token for `audience`, which is valid for five minutes. Each try takes at most what
@@ -56,7 +53,7 @@ impl TokenEndpoint {
         retry: RetryPolicy,
         limit: impl Fn() -> Duration,
     ) -> Result<SecretString, MintError> {
-        let mut url = self.url.clone();
+        let mut url = Url::from(self.url.clone());
         url.query_pairs_mut().append_pair("audience", audience);
         let answer = http::with_retries(retry, || async {
             let request = client.get(url.clone()).bearer_auth(self.bearer.expose_secret());
@@ -167,6 +164,16 @@ mod tests {
             let error = mint(&server).await.unwrap_err().to_string();
             assert!(error.contains("`value`") && !error.contains("secret"), "{error}");
         }
-        assert!(matches!(TokenEndpoint::new("file:///etc", "b"), Err(MintError::Url)));
+    }
+
+    #[test]
+    fn bearer_is_sent_to_https_or_to_this_machine_only() {
+        for url in ["https://token.test/?a=b", "http://127.0.0.1:9/", "http://localhost:9/"] {
+            assert!(TokenEndpoint::new(url, "b").is_ok(), "{url}");
+        }
+        for url in ["http://token.test/?a=b", "http://10.0.0.1/", "file:///etc", "token.test"] {
+            let refused = TokenEndpoint::new(url, "b").unwrap_err();
+            assert!(matches!(refused, MintError::Url(_)), "{url}: {refused}");
+        }
     }
 }

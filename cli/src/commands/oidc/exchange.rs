@@ -173,6 +173,10 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
             "GitHub refused: the job may have run for longer than its request token lives, or the \
              variables belong to another job"
         }
+        MintError::Url(_) => {
+            "the runner sets it: look at what else does; from a server without TLS there is no token that AWS takes, and \
+             `on-unavailable: degrade` goes on without credentials"
+        }
         _ => {
             "run the job again; if it fails again, look at the network, the proxy and GitHub's status; \
              `timeout` gives it more time"
@@ -243,6 +247,16 @@ mod tests {
         assert_eq!(at("2026-11-20T11:45:00Z"), None);
         assert_eq!(at("2026-11-20T12:16:00Z"), Some((16, "fast")));
         assert_eq!(at("2026-11-20T11:30:00Z"), Some((30, "slow")));
+    }
+
+    #[test]
+    fn token_address_without_tls_is_refused_with_its_name_and_not_as_an_outage() {
+        let error = TokenEndpoint::new("http://192.0.2.1/?a=b", "bearer").unwrap_err();
+        let (reason, failure) = token_endpoint(&error);
+        assert_eq!(reason.word(), "token-endpoint");
+        let cause = failure.causes().concat();
+        assert!(cause.starts_with("`ACTIONS_ID_TOKEN_REQUEST_URL` isn't an https URL"), "{cause}");
+        assert!(failure.help().is_some_and(|hint| hint.starts_with("the runner sets it")));
     }
 
     #[test]

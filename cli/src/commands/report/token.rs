@@ -72,7 +72,7 @@ impl TokenSource {
                 .map_err(|error| {
                     let (again, after) = match &error {
                         MintError::Http(error) => (error.is_transient(), error.retry_after()),
-                        MintError::Url => (false, None),
+                        MintError::Url(_) => (false, None),
                     };
                     let failure =
                         Failure::unexpected("token-endpoint", "GitHub gave no OIDC token")
