@@ -1,5 +1,6 @@
 //! The folder to check out into.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Component, Path, PathBuf};
@@ -55,10 +56,13 @@ fn real_path(path: &Path) -> PathBuf {
 pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
     let failed = |error: Error| unusable(folder, error);
     fs::create_dir_all(folder).map_err(failed)?;
+    let git = folder.join(".git");
+    // A job that is killed at the end of `empty` leaves this. Only an empty folder is removed.
+    let _ = fs::remove_dir(&git);
     if fs::read_dir(folder).map_err(failed)?.next().is_none() {
         return Ok(());
     }
-    let config = match fs::read_to_string(folder.join(".git/config")) {
+    let config = match fs::read_to_string(git.join("config")) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(failed(error)),
         config => config.unwrap_or_default(),
     };
@@ -71,11 +75,31 @@ pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
         )
         .hint(EMPTY_FOLDER));
     }
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+    empty(folder, &git).map_err(failed)
+}
+
+/// Removes everything. `.git/config` goes last, because it says whose folder this is: if the job is killed before the
+/// end, the next one can go on.
+fn empty(folder: &Path, git: &Path) -> Result<(), Error> {
+    remove_others(folder, ".git")?;
+    if git.symlink_metadata()?.is_dir() {
+        remove_others(git, "config")?;
+        fs::remove_dir_all(git)
+    } else {
+        fs::remove_file(git)
+    }
+}
+
+/// Removes all that is in the folder, but the entry `kept`.
+fn remove_others(folder: &Path, kept: &str) -> Result<(), Error> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name() == OsStr::new(kept) {
+            continue;
+        }
+        let is_folder = entry.file_type()?.is_dir();
         let path = entry.path();
-        if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
+        if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }?;
     }
     Ok(())
 }
@@ -119,4 +143,51 @@ fn foreign_entry(folder: &Path) -> Option<(PathBuf, u32)> {
 #[cfg(not(unix))]
 fn foreign_entry(_: &Path) -> Option<(PathBuf, u32)> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_of_a_job_that_was_killed_while_it_emptied_the_folder_are_removed() {
+        const URL: &str = "https://github.test/acme/upstream";
+        let workspace = tempfile::tempdir().unwrap();
+        let folder = workspace.path().join("src");
+        let env = Env::from_iter([("GITHUB_WORKSPACE", workspace.path().to_str().unwrap())]);
+        for (left, file) in [
+            (".git/objects", "old.txt"),
+            (".git/objects", ".git/HEAD"),
+            (".git", ".git/config"),
+            (".git", ""),
+        ] {
+            fs::create_dir_all(folder.join(left)).unwrap();
+            if !file.is_empty() {
+                let config = format!("[remote \"origin\"]\n\turl = {URL}\n");
+                fs::write(folder.join(".git/config"), &config).unwrap();
+                fs::write(folder.join(file), config).unwrap();
+            }
+            prepare(&folder, URL, &env).unwrap();
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{left} {file}");
+        }
+    }
+
+    /// What can't be removed stands for the moment of the kill. Root can remove it.
+    #[cfg(unix)]
+    #[test]
+    fn name_of_the_repository_is_still_there_while_anything_else_is() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (git, locked) = (folder.path().join(".git"), folder.path().join("locked"));
+        fs::create_dir(&git).unwrap();
+        fs::write(git.join("config"), "").unwrap();
+        fs::create_dir(&locked).unwrap();
+        fs::write(locked.join("old.o"), "").unwrap();
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
+        let emptied = empty(folder.path(), &git);
+        assert_eq!(emptied.is_err(), git.join("config").exists());
+        if emptied.is_err() {
+            fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+    }
 }
