@@ -526,6 +526,11 @@ fn sparse_checkout_has_the_named_folders_and_fetches_no_other_files() {
         &["rev-list", "--objects", "--missing=print", "--no-object-names", "HEAD"],
     );
     assert_eq!(missing.lines().filter(|line| line.starts_with('?')).count(), 1, "{missing}");
+    assert!(!ran.stderr.contains("sparse-checkout"), "{}", ran.report());
+
+    let folders = "a/b/\nA/c\na/one.txt";
+    let ran = upstream.checkout_of(&["--sparse-checkout", folders], &event).run().expect_code(0);
+    assert!(ran.stderr.contains("has no folder `A/c`, `a/one.txt`"), "{}", ran.report());
 
     let ran = upstream.checkout_of(&["--filter", "blob:none"], &event).run().expect_code(0);
     assert!(ran.path("workspace/big/three.txt").exists(), "files are fetched when they are needed");

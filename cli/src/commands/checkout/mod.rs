@@ -44,6 +44,7 @@ pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     // With `filter` this fetches the files, too.
     git.run_with_retries(&["checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"]).await?;
     let sha = verify(&git, &source, args.merge).await?;
+    warn_of_missing(&directories, &folder, &source, printer);
     if args.fetch_depth == 0 {
         let tags = ["fetch", "--quiet", "--force", "--no-recurse-submodules", "--", "origin"];
         git.run_with_retries(&[&tags[..], &["+refs/tags/*:refs/tags/*"]].concat()).await?;
@@ -192,6 +193,27 @@ fn sparse_directories(args: &CheckoutArgs) -> Result<Vec<String>, Failure> {
         .hint(
             "list folders from its top, such as `docs/api`, one a line; patterns aren't supported",
         )),
+    }
+}
+
+/// git says nothing of a folder that the commit doesn't have, and the checkout is without it.
+fn warn_of_missing(
+    directories: &[String],
+    folder: &Path,
+    source: &CheckoutSource,
+    printer: &Printer,
+) {
+    let is_there = |name: &String| folder.join(name).symlink_metadata().is_ok_and(|m| m.is_dir());
+    let missing = directories.iter().filter(|name| !is_there(name));
+    let missing: Vec<_> = missing.map(|name| format!("`{name}`")).collect();
+    if !missing.is_empty() {
+        let (missing, repository) = (missing.join(", "), &source.repository);
+        printer.warning(
+            &format!(
+                "{repository} has no folder {missing} at this commit, which `sparse-checkout` names"
+            ),
+            Some("list folders from its top, such as `docs/api`, as they are written there"),
+        );
     }
 }
 
