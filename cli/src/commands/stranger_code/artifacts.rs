@@ -4,7 +4,9 @@
 use super::exposure::Exposure;
 use super::expression::mentions;
 use super::job::JudgedJob;
-use super::script::{downloads_artifacts, scripts, treats_files_as_data, writes_environment};
+use super::script::{
+    downloads_artifacts, names_code, scripts, treats_files_as_data, writes_environment,
+};
 use super::step::{JobStep, action_path, input};
 use super::{events, expression};
 
@@ -16,8 +18,12 @@ struct ArtifactReading<'a> {
 
 impl ArtifactReading<'_> {
     fn by_script(&self, step: &JobStep<'_>) -> bool {
-        (of_run(step) || !self.strangers.is_empty())
-            && scripts(step.value).iter().any(|script| downloads_artifacts(script, step))
+        let is_theirs = |script: &String| {
+            of_run(step) || !self.strangers.is_empty() || names_code(script, step)
+        };
+        scripts(step.value)
+            .iter()
+            .any(|script| downloads_artifacts(script, step) && is_theirs(script))
     }
 
     fn by_action(&self, step: &JobStep<'_>) -> bool {
@@ -31,7 +37,8 @@ impl ArtifactReading<'_> {
                 self.is_handed_on(step)
                     || (!self.strangers.is_empty() && uploads(step, self.own).next().is_none())
             }
-            None => of_run(step) || !self.strangers.is_empty(),
+            // Such as the artifact of a pull request's newest run, by its number.
+            None => of_run(step) || !self.strangers.is_empty() || is_given_code(step),
         }
     }
 
@@ -51,6 +58,12 @@ impl ArtifactReading<'_> {
 
 fn of_run(step: &JobStep<'_>) -> bool {
     step.events.iter().any(|event| event == "workflow_run")
+}
+
+/// Whether an action is given a stranger's commit, branch or pull request.
+fn is_given_code(step: &JobStep<'_>) -> bool {
+    let given = step.value.get("with").map(|with| step.scope.reach_all(with)).unwrap_or_default();
+    events::is_code(&given, &step.events)
 }
 
 /// Whether a job gets what strangers left.
@@ -152,4 +165,41 @@ fn own_folder(step: &JobStep<'_>) -> Option<String> {
     let first = own.first()?;
     let is_plain = !first.starts_with('.') && !own.contains(&"..");
     is_plain.then(|| parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{codes, with_rights};
+
+    #[test]
+    fn artifact_of_a_pull_requests_run_is_a_strangers_in_every_event() {
+        let run = "      - run: ./bin/tool\n";
+        let by_action = |event: &str, input: &str| {
+            let step = "      - uses: dawidd6/action-download-artifact@v11\n        with: {name: bin, path: \
+                        bin, ";
+            codes(&with_rights(event, &format!("{step}{input}}}\n{run}")))
+        };
+        for (event, input) in [
+            ("pull_request_target", "pr: '${{ github.event.number }}'"),
+            ("pull_request_target", "commit: '${{ github.event.pull_request.head.sha }}'"),
+            ("pull_request_target", "branch: '${{ github.head_ref }}'"),
+            ("issue_comment", "pr: '${{ github.event.issue.number }}'"),
+        ] {
+            assert_eq!(by_action(event, input), ["artifact-in-script"], "{event} {input}");
+        }
+        assert_eq!(by_action("pull_request_target", "branch: main"), [""; 0]);
+        let by_script = |event: &str, script: &str| {
+            let env = "        env: {SHA: '${{ github.event.pull_request.head.sha }}'}\n";
+            codes(&with_rights(event, &format!("      - run: {script}\n{env}{run}")))
+        };
+        let of_head =
+            "gh run download $(gh run list -c $SHA --json databaseId -q '.[0].databaseId')";
+        assert_eq!(by_script("pull_request_target", of_head), ["artifact-in-script"]);
+        assert_eq!(by_script("pull_request_target", "gh run download 7 -n base"), [""; 0]);
+        assert_eq!(
+            by_script("workflow_run", "gh release download v1 -p tool"),
+            [""; 0],
+            "what maintainers released isn't an artifact of a run"
+        );
+    }
 }

@@ -324,8 +324,13 @@ pub fn downloads_artifacts(script: &str, step: &JobStep<'_>) -> bool {
         || script.contains("archive_download_url")
         || used_in(script, step).overlaps(&["github.event.workflow_run.artifacts_url"])
         || script.contains("/artifacts")
-        || runs(&words, "gh", &["download"])
+        || words.windows(2).any(|two| two == ["run", "download"])
         || runs(&words, "artifact", &["download"])
+}
+
+/// Whether a script names a stranger's commit, repository or pull request.
+pub fn names_code(script: &str, step: &JobStep<'_>) -> bool {
+    events::is_code(&used(script, step), &step.events)
 }
 
 /// Whether a step can be seen to neither run nor print files that lie beside it.
