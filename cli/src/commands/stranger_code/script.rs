@@ -278,26 +278,90 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
         return false;
     }
     let into_environment = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
-    // With one output there is nothing else to set.
     let outputs: Vec<_> = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).collect();
     (into_environment && holds_lines(script, step))
         || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
 }
 
-/// Whether a script ends what it writes by a delimiter that nobody can guess, makes one line of it, or takes out what it
-/// expects.
-pub fn is_one_value(script: &str) -> bool {
-    ["<<$", "<<\"$", "tr -d", "grep -o", "grep -Eo", "grep -Po"]
-        .iter()
-        .any(|part| script.contains(part))
+/// Whether a script sets more than one output: with one there is nothing else to set. A group of commands is written by
+/// one redirection.
+pub fn sets_several_outputs(script: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "_-".contains(c);
+    let names = script.split(['\n', ';']).filter(|command| {
+        let command = command.trim_start_matches(['{', '(', ' ']);
+        let printed = ["echo ", "printf "].iter().find_map(|print| command.strip_prefix(print));
+        let value = printed.unwrap_or_default().trim_start_matches(['"', '\'']);
+        let rest = value.trim_start_matches(is_part);
+        rest.len() < value.len() && (rest.starts_with('=') || rest.starts_with("<<"))
+    });
+    match script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).count() {
+        0 => false,
+        1 => names.count() > 1,
+        _ => true,
+    }
 }
+
+/// Ways in which a script makes one line of a text, takes out what it expects, or makes a random delimiter.
+const ONE_VALUE: [&str; 12] = [
+    "tr -d",
+    "grep -o",
+    "grep -Eo",
+    "grep -Po",
+    "replace(",
+    "splitlines",
+    "json.dumps",
+    "JSON.stringify",
+    "uuid",
+    "UUID",
+    "token_hex",
+    "randomBytes",
+];
+
+/// Whether a script writes a text as one value: in one line, or ended by a delimiter that nobody can guess.
+pub fn is_one_value(script: &str) -> bool {
+    ONE_VALUE.iter().any(|part| script.contains(part))
+        || script.split("<<").skip(1).any(|rest| is_random_delimiter(rest, script))
+}
+
+/// Whether the delimiter at the start of a text is computed, and not a variable that has a fixed word.
+fn is_random_delimiter(text: &str, script: &str) -> bool {
+    let text = text.strip_prefix('"').unwrap_or(text);
+    let end = |c: char| c.is_whitespace() || c == '"' || c == '\'';
+    let word = text.split(end).next().unwrap_or_default();
+    if word.starts_with('<') || !word.contains(['$', '`']) {
+        return false;
+    }
+    let name = word.trim_start_matches(['$', '{']);
+    let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+    if name.is_empty() {
+        return true;
+    }
+    let assignment = format!("{name}=");
+    let mut words = script.split([' ', '\t', '\n', ';', '{', '(']);
+    let value = words.find_map(|word| word.strip_prefix(&*assignment));
+    value.is_none_or(|value| value.contains(['$', '`']))
+}
+
+/// What is before the name of a variable of the environment in a shell, PowerShell, Python and JavaScript, in lower case.
+const MARKS: [&str; 10] = [
+    "$",
+    "${",
+    "env:",
+    "environ['",
+    "environ[\"",
+    "environ.get('",
+    "environ.get(\"",
+    "getenv('",
+    "getenv(\"",
+    "process.env.",
+];
 
 /// Whether commands print lines that a stranger writes.
 fn holds_lines(commands: &str, step: &JobStep<'_>) -> bool {
     let lower = commands.to_lowercase();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let is_used = |name: &str| {
-        ["$", "${", "env:"].iter().any(|mark| {
+        MARKS.iter().any(|mark| {
             let variable = format!("{mark}{name}");
             let mut found = lower.match_indices(variable.as_str());
             found.any(|(at, _)| !lower[at + variable.len()..].starts_with(is_part))
@@ -305,7 +369,7 @@ fn holds_lines(commands: &str, step: &JobStep<'_>) -> bool {
     };
     let used = step.scope.env.iter().filter(|(name, _)| is_used(name));
     let asks = lower.lines().any(|line| {
-        as_code::asks_for_text(line)
+        (as_code::asks_for_text(line) || line.contains("context.payload"))
             && ["body", "message", "comments"].iter().any(|text| line.contains(text))
     });
     (asks && step.events.iter().any(|event| events::is_caused_by_strangers(event)))

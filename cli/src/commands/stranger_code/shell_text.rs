@@ -4,7 +4,7 @@
 use super::as_code::{self, MAX_PARTS, StrangerText, TextUses, first_name, has_name};
 use super::events;
 use super::javascript;
-use super::script::is_one_value;
+use super::script::{is_one_value, sets_several_outputs};
 use super::shell::{self, ShellCommand, ShellWord};
 
 /// Programs that run a text that they are given or read, with the letters of the options for it.
@@ -115,7 +115,7 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
         }
     }
     here.files.extend(std::mem::take(&mut text.files));
-    let into_outputs = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).count() > 1;
+    let into_outputs = sets_several_outputs(script);
     let is_one_value = is_one_value(script);
     let mut uses = TextUses::default();
     for at in 0..commands.len() {

@@ -316,6 +316,26 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
         ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
         ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
         ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo allowed=no; echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_OUTPUT",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "END=EOF; { echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "grep -q x <<<\"$TEXT\" && echo \"TEXT=$TEXT\" >> $GITHUB_ENV",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "open(os.environ['GITHUB_ENV'], 'a').write('A=' + os.environ['TEXT'])\n        shell: python",
+        ),
     ] {
         assert_eq!(with(event, value, script), [code], "{event} {value} {script}");
     }
@@ -337,9 +357,31 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
             "github.event.comment.body",
             "{ echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
         ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "END=$(uuidgen); { echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_OUTPUT",
+        ),
     ] {
         assert_eq!(with(event, value, script), [""; 0], "{event} {value} {script}");
     }
+    let javascript = |text: &str| {
+        codes(&with_rights(
+            "issue_comment",
+            &format!(
+                "      - uses: actions/github-script@v8\n        with:\n          script: \
+                 require('fs').appendFileSync(process.env.GITHUB_ENV, 'A=' + {text})\n"
+            ),
+        ))
+    };
+    assert_eq!(javascript("context.payload.comment.body"), [code]);
+    assert_eq!(javascript("context.payload.comment.id"), [""; 0]);
+    assert_eq!(javascript("JSON.stringify(context.payload.comment.body)"), [""; 0]);
 }
 
 #[test]
