@@ -268,11 +268,16 @@ fn test_stats_collects_from_the_workflows_that_pushes_and_pull_requests_start() 
         ("b.yaml", "name: 'unit: tests'\non: [pull_request]\n"),
         ("c.yml", "name: nightly\non: {schedule: []}\n"),
         ("d.yml", "not yaml: {"),
+        ("e.yml", "on: push\n"),
+        ("f.yml", "name: 12\non: push\n"),
     ] {
         fs::write(clone.path(file), text).unwrap();
     }
-    clone.init(&["test-stats"]).run().expect_code(0);
-    assert_lines(&clone.read("test-stats.yml"), &["    workflows: [build, \"unit: tests\"]"]);
+    let ran = clone.init(&["test-stats"]).run().expect_code(0);
+    let listed = "    workflows: [\"12\", build, \"unit: tests\"]";
+    assert_lines(&clone.read("test-stats.yml"), &[listed]);
+    let told = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(told.contains("give `e.yml` a `name:`"), "{}", ran.report());
 }
 
 #[test]

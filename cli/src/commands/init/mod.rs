@@ -13,7 +13,7 @@ use crcr_aws::names::{AwsRegion, BucketName, RoleArn};
 use crcr_domain::probes::DOWNSTREAM_FILE;
 use crcr_github::artifact::is_enterprise_server;
 
-use self::repository::LocalRepository;
+use self::repository::{LocalRepository, TestedWorkflows};
 use self::template::{
     FilledWorkflow, aws_name, check_value, filter_pattern, yaml_list, yaml_string,
 };
@@ -287,10 +287,10 @@ async fn allowlist_review(
 }
 
 async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<InitPlan, Failure> {
-    let mut names = args.workflows.clone();
-    if names.is_empty() {
-        names = here.workflows_with_tests()?;
-    }
+    let TestedWorkflows { names, nameless } = match args.workflows.is_empty() {
+        true => here.workflows_with_tests()?,
+        false => TestedWorkflows { names: args.workflows.clone(), nameless: vec![] },
+    };
     for name in &names {
         check_value("workflow", name)?;
     }
@@ -307,6 +307,13 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
             .to_owned(),
         "merge it: `workflow_run` starts on the default branch only".to_owned(),
     ];
+    if !nameless.is_empty() {
+        let step = format!(
+            "give {} a `name:` and run this again, if they have tests: workflows are listed by names",
+            nameless.join(", ")
+        );
+        next_steps.insert(1, step);
+    }
     next_steps.extend(actionlint_labels(&args.runner));
     Ok(InitPlan::of_workflows(vec![workflow], next_steps, here.server()))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crcr_domain::RepoName;
+use serde_yaml::Value;
 
 use super::FOLDER;
 use super::template::ActionsPin;
@@ -184,10 +185,10 @@ impl<'a> LocalRepository<'a> {
         Ok(ActionsPin { repository, commit, name })
     }
 
-    /// The names of the workflows here that a push or a pull request starts.
-    pub fn workflows_with_tests(&self) -> Result<Vec<String>, Failure> {
+    /// The workflows here that a push or a pull request starts.
+    pub fn workflows_with_tests(&self) -> Result<TestedWorkflows, Failure> {
         let folder = self.top.join(FOLDER);
-        let mut names = vec![];
+        let (mut names, mut nameless) = (vec![], vec![]);
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_yaml = path.extension().is_some_and(|end| end == "yml" || end == "yaml");
@@ -195,24 +196,46 @@ impl<'a> LocalRepository<'a> {
                 .metadata()
                 .is_ok_and(|file| file.is_file() && file.len() <= MAX_WORKFLOW_BYTES);
             if is_yaml && small {
-                names.extend(fs::read_to_string(&path).ok().and_then(|text| tested_name(&text)));
+                match fs::read_to_string(&path).ok().and_then(|text| tested_name(&text)) {
+                    Some(name) if name.is_empty() => {
+                        nameless.push(format!("`{}`", entry.file_name().to_string_lossy()));
+                    }
+                    name => names.extend(name),
+                }
             }
         }
         names.sort();
         names.dedup();
+        nameless.sort();
         if names.is_empty() {
-            let message = format!("no workflow in `{FOLDER}` starts on `push` or `pull_request`");
+            let which = match nameless.is_empty() {
+                true => "no workflow".to_owned(),
+                false => format!("no workflow with a `name`, and {} without,", nameless.join(", ")),
+            };
+            let message = format!("{which} in `{FOLDER}` starts on `push` or `pull_request`");
             return Err(Failure::user("no-workflows", message)
                 .hint("name the workflows that have tests: `--workflow NAME`"));
         }
-        Ok(names)
+        Ok(TestedWorkflows { names, nameless })
     }
 }
 
+/// Workflows that a push or a pull request starts.
+pub struct TestedWorkflows {
+    pub names: Vec<String>,
+    /// The quoted files of those without a name, which `workflow_run` can't list.
+    pub nameless: Vec<String>,
+}
+
+/// The name of a workflow that a push or a pull request starts; empty if it has none.
 fn tested_name(text: &str) -> Option<String> {
-    let workflow: serde_yaml::Value = serde_yaml::from_str(text).ok()?;
+    let workflow: Value = serde_yaml::from_str(text).ok()?;
     let started = ["push", "pull_request"].iter().any(|event| starts_on(&workflow, event));
-    workflow.get("name")?.as_str().filter(|_| started).map(str::to_owned)
+    started.then(|| match workflow.get("name") {
+        Some(Value::String(name)) => name.clone(),
+        Some(Value::Number(name)) => name.to_string(),
+        _ => String::new(),
+    })
 }
 
 /// What `git ls-remote --symref` prints.
