@@ -9,8 +9,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, cmd};
 use tokio::sync::Mutex;
 
-use super::RedisUrl;
 use super::scripts::{LoadedScripts, ScriptCall, ScriptName};
+use super::{RedisUrl, permissions};
 use crate::{StoreError, StoreHealth};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -138,6 +138,7 @@ impl Server {
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
         let mut connection =
             self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        permissions::check(&mut connection, &self.prefix).await?;
         let scripts = Arc::new(LoadedScripts::load(&mut connection, self.schema.schema).await?);
         let info: String = cmd("INFO").query_async(&mut connection).await.unwrap_or_default();
         let weaker = weaker_promise(&mut connection, &info).await;
@@ -283,7 +284,7 @@ impl Connection {
 
     /// Closes a connection after an error, unless the error says that it still works.
     pub(super) async fn failed(&self, generation: u64, error: &RedisError) {
-        if matches!(error.code(), Some("OOM" | "MISCONF" | "BUSY" | "NOPERM")) {
+        if matches!(error.code(), Some("OOM" | "MISCONF" | "BUSY")) {
             return;
         }
         self.close(generation).await;

@@ -8,6 +8,7 @@
 
 mod address;
 mod connection;
+mod permissions;
 mod scripts;
 mod snapshot;
 #[cfg(test)]
@@ -72,7 +73,7 @@ struct SubmittedBatch {
 }
 
 impl RedisStore {
-    /// Fails when the server can't be reached or written.
+    /// Fails when the server can't be reached, or its user lacks a permission.
     pub async fn open(url: &RedisUrl) -> Result<Self, StoreError> {
         Self::open_server(Server::new(url, "", CURRENT_SCHEMA)?).await
     }
@@ -87,8 +88,8 @@ impl RedisStore {
         Ok(Self { server, connection, writer, id })
     }
 
-    /// Opens the store and uses every kind of command once, on keys of its own, which are deleted
-    /// afterwards. Without this, a missing permission would show in the middle of a change.
+    /// Opens the store and makes every kind of change once, on keys of its own, which are deleted afterwards. So a server
+    /// that takes no writes is found, too.
     pub async fn rehearse(url: &RedisUrl) -> Result<(), StoreError> {
         drop(Self::open(url).await?);
         let part = format!(":check-{:032x}", rand::random::<u128>());

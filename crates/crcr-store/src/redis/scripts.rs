@@ -19,9 +19,9 @@ pub(super) enum ScriptName {
     Greet,
 }
 
-const COMMON: &str = include_str!("scripts/common.lua");
+pub(super) const COMMON: &str = include_str!("scripts/common.lua");
 /// In the order of [`ScriptName`].
-const SCRIPTS: [&str; 8] = [
+pub(super) const SCRIPTS: [&str; 8] = [
     include_str!("scripts/commit.lua"),
     include_str!("scripts/lease.lua"),
     include_str!("scripts/delete_expired.lua"),

@@ -371,6 +371,36 @@ async fn check_finds_a_missing_permission_and_leaves_no_key() {
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn relay_whose_user_lacks_a_permission_does_not_start_and_names_the_commands() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let rights = [
+        "ACL", "SETUSER", "relay", "on", ">s3cret", "~{crcr}*", "+@all", "-@admin", "-xadd",
+        "-xtrim",
+    ];
+    server.command(&rights).unwrap();
+    let url = server.url().replace("redis://", "redis://relay:s3cret@");
+    let url = RedisUrl::parse(&url).unwrap();
+    let refused = RedisStore::open(&url).await.map(drop).unwrap_err().to_string();
+    let missing = "the Redis user lacks a permission (for `XADD`, `XTRIM` on `{crcr}*`)";
+    assert!(refused.contains(missing), "{refused}");
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    assert!(keys.trim().is_empty(), "{keys}");
+    server.command(&["ACL", "SETUSER", "relay", "+xadd", "+xtrim"]).unwrap();
+    let store = RedisStore::open(&url).await.unwrap();
+    write(&store, "a").await;
+    // Taken away while the relay runs, it damages one change at most.
+    server.command(&["ACL", "SETUSER", "relay", "-xadd"]).unwrap();
+    let with_fact = |name| WriteBatch { facts: vec![fact(1)], ..batch(name) };
+    store.commit(with_fact("b"), now()).await.unwrap_err();
+    let refused = store.commit(with_fact("c"), now()).await.unwrap_err().to_string();
+    assert!(refused.contains("for `XADD` on"), "{refused}");
+    assert!(!holds(&store, "c").await);
+    server.command(&["ACL", "SETUSER", "relay", "+xadd"]).unwrap();
+    eventually(|| store.commit(with_fact("c"), now())).await;
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_older_ones_cannot_read()
  {
     let server = RedisServer::start(RedisSettings::default()).unwrap();
