@@ -319,12 +319,12 @@ impl Connection {
         pipeline: &redis::Pipeline,
     ) -> Result<T, StoreError> {
         let (mut open, generation) = self.get_patiently().await?;
-        match pipeline.query_async(&mut open.connection).await {
+        match pipeline.query_async(&mut open.connection).await.map_err(server_error) {
             Err(error) if error.is_connection_dropped() => self.close(generation).await,
             result => return self.checked(generation, result).await,
         }
         let (mut open, generation) = self.get_patiently().await?;
-        let result = pipeline.query_async(&mut open.connection).await;
+        let result = pipeline.query_async(&mut open.connection).await.map_err(server_error);
         self.checked(generation, result).await
     }
 
@@ -387,6 +387,15 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 /// Whether the server doesn't know a script any more, and so has done nothing: somebody flushed its scripts.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
+}
+
+/// What the server said of the first command of a pipeline that failed. The pipeline's own error has no text, and no code
+/// that its library doesn't know.
+fn server_error(error: RedisError) -> RedisError {
+    match error.clone().into_server_errors().as_deref() {
+        Some([(_, first), ..]) => first.clone().into(),
+        _ => error,
+    }
 }
 
 pub(super) fn unavailable(error: &RedisError) -> StoreError {

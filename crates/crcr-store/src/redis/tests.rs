@@ -401,6 +401,16 @@ async fn relay_whose_user_lacks_a_permission_does_not_start_and_names_the_comman
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn permission_that_a_read_lacks_is_named() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    server.command(&["ACL", "SETUSER", "default", "-mget"]).unwrap();
+    let refused = store.records(&[StoreKey::new(&["a"])]).await.unwrap_err().to_string();
+    assert!(refused.contains("lacks a permission") && refused.contains("'mget'"), "{refused}");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_older_ones_cannot_read()
  {
     let server = RedisServer::start(RedisSettings::default()).unwrap();
