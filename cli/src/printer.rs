@@ -5,8 +5,10 @@
 //! commands. Plain lines are neutralized, so that untrusted text in them (a file name, a server's
 //! response) can't act as a workflow command.
 
+use std::backtrace::Backtrace;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
+use std::panic::PanicHookInfo;
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
@@ -265,7 +267,37 @@ pub fn init_logging(args: &GlobalArgs, env: &Env, is_server: bool) {
         .with_writer(std::io::stderr);
     if is_server {
         logs.json().flatten_event(true).init();
+        std::panic::set_hook(Box::new(log_panic));
     } else {
         logs.with_ansi(false).init();
+    }
+}
+
+/// Programs that collect a server's logs don't read the lines that Rust prints by itself.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    tracing::error!(%panic, backtrace = %Backtrace::capture(), "crcr panicked: please report it");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn panic_of_the_server_is_one_line_of_its_log() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = Arc::new(file.reopen().unwrap());
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines).finish();
+        tracing::subscriber::with_default(log, || {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(log_panic));
+            let panicked = std::panic::catch_unwind(|| panic!("two\nlines"));
+            std::panic::set_hook(before);
+            assert!(panicked.is_err());
+        });
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(r"two\nlines") && text.contains("printer.rs"), "{text}");
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod http_response;
 pub mod lambda;
 pub(crate) mod metrics;
 pub(crate) mod open_connections;
+mod restarting;
 pub mod router;
 pub mod serve;
 mod server_metrics;

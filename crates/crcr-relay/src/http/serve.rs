@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::connections::{self, ConnectionLimits};
+use crate::http::restarting::restarting;
 use crate::http::router;
 use crate::prune_clock;
 use crate::queue::fact_feed;
@@ -61,32 +62,16 @@ impl BoundListeners {
     pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) {
         prepare(&relay).await;
         let mut parts = JoinSet::new();
-        parts.spawn(workers::run(
-            Arc::clone(&relay),
-            stop.clone(),
-            workers::WorkerTimeouts::default(),
-        ));
-        parts.spawn(fact_feed::run(Arc::clone(&relay), stop.clone()));
-        let timers = {
-            let (relay, stop) = (Arc::clone(&relay), stop.clone());
-            async move {
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = relay.allowlist.keep_fresh(&relay.app, &relay.clock) => {}
-                    () = demotions::keep_fresh(&relay, demotions::MIN_PAUSE) => {}
-                    () = relay.verifier.keep_fresh(|| relay.now()) => {}
-                    () = read_providers_periodically(&relay) => {}
-                    () = delete_expired_periodically(&relay) => {}
-                    () = reload_files_periodically(&relay) => {}
-                    () = repository_files::refresh_periodically(&relay) => {}
-                    () = roll_up_periodically(&relay) => {}
-                    () = reconcile_periodically(&relay) => {}
-                    () = look_at_feeds_periodically(&relay) => {}
-                    () = uptime::beat_periodically(&relay) => {}
-                }
-            }
-        };
-        parts.spawn(timers);
+        let (of_queue, of_facts) = (Arc::clone(&relay), Arc::clone(&relay));
+        let (end_of_queue, end_of_facts) = (stop.clone(), stop.clone());
+        parts.spawn(restarting("queue", move || {
+            let timeouts = workers::WorkerTimeouts::default();
+            workers::run(Arc::clone(&of_queue), end_of_queue.clone(), timeouts)
+        }));
+        parts.spawn(restarting("facts", move || {
+            fact_feed::run(Arc::clone(&of_facts), end_of_facts.clone())
+        }));
+        parts.spawn(run_timers(Arc::clone(&relay), stop.clone()));
         let connection_limits = ConnectionLimits::default();
         let hud = Arc::new(hud_of(&relay));
         let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
@@ -99,6 +84,28 @@ impl BoundListeners {
         connections::serve(self.public, router::public(&relay, &hud), connection_limits, stop)
             .await;
         while parts.join_next().await.is_some() {}
+    }
+}
+
+async fn run_timers(relay: Arc<Relay>, stop: CancellationToken) {
+    let relay = &relay;
+    let allowlist = move || relay.allowlist.keep_fresh(&relay.app, &relay.clock);
+    let demotions = move || demotions::keep_fresh(relay, demotions::MIN_PAUSE);
+    let keys = move || relay.verifier.keep_fresh(move || relay.now());
+    let files = move || repository_files::refresh_periodically(relay);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = restarting("allowlist", allowlist) => {}
+        () = restarting("demotions", demotions) => {}
+        () = restarting("keys of issuers", keys) => {}
+        () = restarting("pipelines", move || read_providers_periodically(relay)) => {}
+        () = restarting("expiry", move || delete_expired_periodically(relay)) => {}
+        () = restarting("secrets and rules", move || reload_files_periodically(relay)) => {}
+        () = restarting("files of repositories", files) => {}
+        () = restarting("retention", move || roll_up_periodically(relay)) => {}
+        () = restarting("reconciliation", move || reconcile_periodically(relay)) => {}
+        () = restarting("feeds", move || look_at_feeds_periodically(relay)) => {}
+        () = restarting("heartbeat", move || uptime::beat_periodically(relay)) => {}
     }
 }
 
