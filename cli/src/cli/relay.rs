@@ -58,7 +58,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   GITHUB_APP_ID, GITHUB_APP_SECRET, GITHUB_APP_PRIVATE_KEY, ALLOWLIST_URL    required
   UPSTREAM_REPO            upstream repository [pytorch/pytorch]
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
-  GITHUB_SERVER_URL        GitHub's pages [https://github.com]
+  GITHUB_SERVER_URL        GitHub's pages [those of GITHUB_API_URL's GitHub]
   CRCR_CALLBACK_KEY        callback token's keys, newest first, comma list, 16 characters at least
                            [made from GITHUB_APP_SECRET]
   CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of

@@ -28,6 +28,18 @@ pub fn oidc_issuer(server_url: &str) -> Option<String> {
     })
 }
 
+/// The address of the server, by that of its REST API. An API that is none of GitHub's is a stand-in for github.com's.
+pub fn server_url(api_url: &Url) -> String {
+    let host = api_url.host_str().unwrap_or_default();
+    match host.strip_prefix("api.").filter(|tenant| tenant.ends_with(".ghe.com")) {
+        Some(tenant) => format!("https://{tenant}"),
+        None if api_url.path().trim_end_matches('/') == "/api/v3" => {
+            api_url.origin().ascii_serialization()
+        }
+        None => "https://github.com".to_owned(),
+    }
+}
+
 fn parse(server_url: &str) -> Option<(Url, String)> {
     let url = Url::parse(server_url.trim()).ok()?;
     let host = url.host_str()?.to_ascii_lowercase();
@@ -39,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn api_and_issuer_follow_from_the_server() {
+    fn api_and_issuer_follow_from_the_server_and_the_server_from_the_api() {
         for (server, api, issuer) in [
             (
                 "https://github.com/",
@@ -55,6 +67,7 @@ mod tests {
         ] {
             assert_eq!(api_url(server).as_deref(), Some(api), "{server}");
             assert_eq!(oidc_issuer(server).as_deref(), Some(issuer), "{server}");
+            assert_eq!(server_url(&api.parse().unwrap()), server.trim_end_matches('/'));
         }
         assert_eq!(api_url("ghe.test"), None);
     }

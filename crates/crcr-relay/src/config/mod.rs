@@ -20,7 +20,7 @@ use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_domain::protocol::event::EventFilter;
 use crcr_domain::results::LevelCriteria;
 use crcr_domain::results::expected::ExpectedConclusions;
-use crcr_github::SecureUrl;
+use crcr_github::{SecureUrl, server};
 use crcr_hud::WatchedFeed;
 use crcr_results::ResultsUrl;
 use crcr_store::RedisUrl;
@@ -293,7 +293,6 @@ fn list_items<C: FromIterator<String>>(text: &str) -> C {
 impl Settings<'_> {
     /// `None` when there is a problem.
     fn config(&mut self) -> Option<Config> {
-        let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
         all_or_none!(Config {
             app_id: self.required("GITHUB_APP_ID"),
             webhook_secret: self.required_secret("GITHUB_APP_SECRET", SecretFormat::Lines),
@@ -306,7 +305,7 @@ impl Settings<'_> {
             event_filter: self.event_filter(upstream.as_ref()),
             demotion_branch: Some(self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH)),
             api_url: self.url("GITHUB_API_URL", "https://api.github.com"),
-            server_url: Some(server_url.trim_end_matches('/').to_owned()),
+            server_url: self.server_url(api_url.as_deref()),
             public_url: self.public_url(),
             listen: Some(self.get_or("CRCR_LISTEN", "127.0.0.1:8080")),
             admin_listen: self.admin_listen(listen.as_deref()),
@@ -360,6 +359,13 @@ impl Settings<'_> {
     fn allowlist(&mut self) -> Option<FileUrl> {
         let text = self.required("ALLOWLIST_URL")?;
         self.file_url("ALLOWLIST_URL", &text)
+    }
+
+    /// Without a `/` at the end, because paths are appended to it.
+    fn server_url(&mut self, api_url: Option<&Url>) -> Option<String> {
+        let usual = api_url.map_or_else(|| "https://github.com".to_owned(), server::server_url);
+        let url = self.url("GITHUB_SERVER_URL", &usual)?;
+        Some(url.as_str().trim_end_matches('/').to_owned())
     }
 
     fn admin_listen(&mut self, listen: Option<&str>) -> Option<Option<String>> {

@@ -44,6 +44,20 @@ fn all_missing_and_invalid_settings_are_reported_together() {
     );
 }
 
+/// GitHub refuses a check run whose link isn't an address.
+#[test]
+fn links_lead_to_the_github_of_the_api_and_an_address_without_https_is_refused() {
+    let links = |more: &[(&str, &str)]| read(&[&NEEDED[..], more].concat()).map(|it| it.server_url);
+    assert_eq!(links(&[]).unwrap(), "https://github.com");
+    let enterprise = ("GITHUB_API_URL", "https://ghe.test/api/v3");
+    assert_eq!(links(&[enterprise]).unwrap(), "https://ghe.test");
+    let pages = ("GITHUB_SERVER_URL", "https://pages.ghe.test/");
+    assert_eq!(links(&[enterprise, pages]).unwrap(), "https://pages.ghe.test");
+    let problems = links(&[enterprise, ("GITHUB_SERVER_URL", "ghe.test")]).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].what.contains("`ghe.test` isn't a URL"), "{}", problems[0].what);
+}
+
 #[test]
 fn relays_on_several_machines_share_no_file() {
     let refused = |more: &[(&str, &str)]| -> Vec<String> {
