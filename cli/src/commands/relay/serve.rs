@@ -36,6 +36,12 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         problems.extend(unknown_settings(env, &asked.borrow()));
         invalid_settings(problems)
     })?;
+    if let Some(address) = config.open_admin_address() {
+        tracing::warn!(
+            address,
+            "everybody who reaches the operators' listener can use it: set CRCR_ADMIN_TOKEN"
+        );
+    }
     let unknown = unknown_settings(env, &asked.borrow());
     if args.check {
         let mut problems = preflight::problems(&config, Arc::new(now)).await;

@@ -7,7 +7,7 @@ mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -192,6 +192,15 @@ impl Config {
     /// Whether webhooks of an event are kept that cause nothing else.
     pub fn keeps_webhooks(&self, event: &str) -> bool {
         self.archive.is_some() || self.webhook_events.includes(event)
+    }
+
+    /// The operators' address, if whoever reaches it from another machine can use it without a token.
+    pub fn open_admin_address(&self) -> Option<&str> {
+        let address = self.admin_listen.as_deref().filter(|_| self.admin_token.is_none())?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_local = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
+        (!is_local).then_some(address)
     }
 
     /// Where backends report to; `None` without a public URL.

@@ -44,6 +44,26 @@ fn all_missing_and_invalid_settings_are_reported_together() {
     );
 }
 
+#[test]
+fn operators_address_that_other_machines_reach_without_a_token_is_told() {
+    let token = ("CRCR_ADMIN_TOKEN", "sixteen letters!");
+    for (address, is_open) in [
+        ("127.0.0.1:8081", false),
+        ("[::1]:8081", false),
+        ("localhost:8081", false),
+        ("off", false),
+        ("0.0.0.0:8081", true),
+        ("[::]:8081", true),
+        ("relay.internal:8081", true),
+    ] {
+        let listen = ("CRCR_ADMIN_LISTEN", address);
+        let open = read(&[&NEEDED[..], &[listen]].concat()).unwrap();
+        assert_eq!(open.open_admin_address(), is_open.then_some(address));
+        let closed = read(&[&NEEDED[..], &[listen, token]].concat()).unwrap();
+        assert_eq!(closed.open_admin_address(), None, "{address}");
+    }
+}
+
 /// GitHub refuses a check run whose link isn't an address.
 #[test]
 fn links_lead_to_the_github_of_the_api_and_an_address_without_https_is_refused() {
