@@ -453,10 +453,8 @@ impl TestRunResults for ClickHouseResults {
     }
 
     async fn delete_test_runs_before(&self, time: Timestamp) -> Result<(), ResultsError> {
-        let values = [("before".to_owned(), QueryValue::Number(day_of(time)))];
         for table in ["crcr_test_run", "crcr_failed_test_run", "crcr_test_run_summary"] {
-            let sql = format!("ALTER TABLE {table} DELETE WHERE day < {{before:Int64}}");
-            self.query(&sql, &values).await?;
+            self.delete_older(table, "day", day_of(time)).await?;
         }
         Ok(())
     }
