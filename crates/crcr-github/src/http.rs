@@ -466,6 +466,18 @@ pub async fn send_once(request: RequestBuilder) -> Result<Response, HttpError> {
     Err(HttpError::refused(status, headers, body))
 }
 
+/// As [`send_once`], for a service that never answers with a web page. One with a success is of a login or a proxy in
+/// between, and the service has nothing.
+pub async fn send_unless_page(request: RequestBuilder) -> Result<Response, HttpError> {
+    let response = send_once(request).await?;
+    let status = response.status();
+    if !is_web_page(response.headers(), b"") {
+        return Ok(response);
+    }
+    let body = read_at_most(response, ERROR_BODY_BYTES, true).await.unwrap_or_default();
+    Err(HttpError::Intermediary { status, body })
+}
+
 /// Whether an answer is a web page. None of the services that are asked here answers with one, but
 /// proxies and load balancers do.
 pub fn is_web_page(headers: &HeaderMap, body: &[u8]) -> bool {

@@ -7,11 +7,10 @@ use crcr_domain::protocol::callback::ReportDetails;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
-use crcr_github::http::{self, HttpError};
+use crcr_github::http;
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crcr_store::{LeasedTask, NewTask, StoreKey};
 use jiff::Timestamp;
-use reqwest::RequestBuilder;
 use reqwest::header::CONTENT_TYPE;
 use secrecy::ExposeSecret as _;
 use serde_json::value::{RawValue, to_raw_value};
@@ -41,7 +40,10 @@ pub(crate) async fn run(
             .header(CONTENT_TYPE, "application/json")
             .header("x-hud-internal-bot", key.expose_secret())
             .body(body.clone());
-        let Err(error) = send(request).await else { return Ok(TaskDone::Finished) };
+        // It answers with JSON (pytorch/test-infra, `torchci/pages/api/crcr/results.ts`).
+        let Err(error) = http::send_unless_page(request).await else {
+            return Ok(TaskDone::Finished);
+        };
         if error.status() == Some(StatusCode::CONFLICT) {
             // The HUD has this job's end already. The deployed relay answers `duplicate`.
             return Ok(TaskDone::Finished);
@@ -56,16 +58,6 @@ pub(crate) async fn run(
         }
     }
     Err(fail)
-}
-
-/// The HUD answers with JSON (pytorch/test-infra, `torchci/pages/api/crcr/results.ts`). A web page comes from a login or a
-/// proxy in between, and the HUD has nothing.
-async fn send(request: RequestBuilder) -> Result<(), HttpError> {
-    let answer = http::send_once(request).await?;
-    if http::is_web_page(answer.headers(), b"") {
-        return Err(HttpError::Intermediary { status: answer.status(), body: Bytes::new() });
-    }
-    Ok(())
 }
 
 /// The task that sends a result: what the relay has verified, and the report as it came. `times` are

@@ -9,6 +9,7 @@ use axum::http::{Request, StatusCode};
 use crcr_store::{SqliteStore, StateStore as _, StoreRole};
 use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
+use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
 use super::support::World;
 use crate::limits;
@@ -124,6 +125,24 @@ async fn outbox_is_emptied_when_results_move_back_to_the_store() {
     let always = crcr_results::Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
     let results = crcr_results::sqlite::SqliteResults::new(store);
     assert!(!results.attempts(&always).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn facts_stay_in_the_outbox_when_a_login_page_answers_in_place_of_clickhouse() {
+    let server = MockServer::start().await;
+    let page = ResponseTemplate::new(200).set_body_raw("<html>log in</html>", "text/html");
+    let answer = ResponseTemplate::new(200).set_body_string("24.8\n");
+    let is_insert = matchers::header_exists("content-encoding");
+    Mock::given(is_insert).respond_with(page).with_priority(1).mount(&server).await;
+    Mock::given(matchers::any()).respond_with(answer).mount(&server).await;
+    let world = world(&format!("clickhouse+http://{}", server.address())).await;
+    let stop = feed(&world);
+    assert_eq!(world.forwarded(TOKEN, "a").await, StatusCode::OK);
+    until("it is told", async || world.relay.results_problem.lock().is_some()).await;
+    let problem = world.relay.results_problem.lock().clone().unwrap();
+    assert!(problem.contains("a web page"), "{problem}");
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 2);
+    stop.cancel();
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ impl ClickHouseResults {
         let said = |error: crcr_github::http::HttpError| {
             ResultsError::Unavailable(format!("ClickHouse at {}: {error}", self.server.endpoint))
         };
-        let response = crcr_github::http::send_once(request).await.map_err(said)?;
+        let response = crcr_github::http::send_unless_page(request).await.map_err(said)?;
         Ok(crcr_github::http::read(response, MAX_RESPONSE).await.map_err(said)?.to_vec())
     }
 
