@@ -191,6 +191,25 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
 }
 
 #[test]
+fn check_finds_an_external_hud_that_takes_no_results() {
+    let hud = place().set("INTERNAL_API_TOKEN", "the-hud-key");
+    let mut running = hud.serve();
+    let check = |path: &str, key: &str| {
+        let address = running.url.join(path).unwrap();
+        let place = place().set("HUD_API_URL", address.as_str()).set("HUD_BOT_KEY", key);
+        place.run(&["relay", "serve", "--check"])
+    };
+    let (code, _, stderr) = check("api", "the-hud-key");
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = check("api", "an-old-key");
+    assert!(code == 1 && stderr.contains("HUD_BOT_KEY: the HUD refuses it"), "{stderr}");
+    assert!(!stderr.contains("an-old-key"), "{stderr}");
+    let (code, _, stderr) = check("", "the-hud-key");
+    assert!(code == 1 && stderr.contains("HUD_API_URL: `http://127.0.0.1"), "{stderr}");
+    running.kill();
+}
+
+#[test]
 fn check_tells_how_to_find_the_new_name_of_a_renamed_upstream() {
     let place = place();
     place.github.state().world.rename_repo(UPSTREAM, "acme/renamed");

@@ -16,8 +16,11 @@ use url::Url;
 
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
+use crate::compat::forward;
 use crate::config::config_file::{self, FileUrl};
-use crate::config::{Config, PYTORCH_PROVIDERS, SettingProblem, StoreUrl, WebhookEvents};
+use crate::config::{
+    Config, ExternalHud, PYTORCH_PROVIDERS, SettingProblem, StoreUrl, WebhookEvents,
+};
 use crate::{limits, state_records};
 
 /// How long the archive may take: S3 is tried three times.
@@ -76,6 +79,9 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
             return found.0;
         }
     };
+    if let Some(hud) = &config.hud {
+        found.try_hud(hud, &client).await;
+    }
     let verifier = Verifier::new(
         &client,
         Issuer::from_settings(&config.issuers, &config.api_url),
@@ -135,6 +141,18 @@ struct ProblemList(Vec<SettingProblem>);
 impl ProblemList {
     fn add(&mut self, name: &str, what: String) {
         self.0.push(SettingProblem { name: name.to_owned(), what });
+    }
+
+    /// Sends no result, which the HUD refuses after it has compared the key.
+    async fn try_hud(&mut self, hud: &ExternalHud, client: &reqwest::Client) {
+        let key = hud.key.first();
+        let request = forward::request(client, hud, &key, Bytes::from_static(b"{}"));
+        let Err(error) = http::send_unless_page(request).await else { return };
+        match error.status().map(|status| status.as_u16()) {
+            Some(400 | 422 | 429 | 500) => {}
+            Some(401 | 403) => self.add("HUD_BOT_KEY", format!("the HUD refuses it: {error}")),
+            _ => self.add("HUD_API_URL", format!("`{}` takes no results: {error}", hud.url)),
+        }
     }
 
     /// Returns the allowlist, and gives the verifier the map of pipelines, if they can be read.

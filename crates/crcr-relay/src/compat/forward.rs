@@ -11,11 +11,13 @@ use crcr_github::http;
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crcr_store::{LeasedTask, NewTask, StoreKey};
 use jiff::Timestamp;
+use reqwest::RequestBuilder;
 use reqwest::header::CONTENT_TYPE;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use crate::config::ExternalHud;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -29,17 +31,10 @@ pub(crate) async fn run(
     body: &str,
 ) -> Result<TaskDone, TaskError> {
     let Some(hud) = &relay.config.hud else { return Ok(TaskDone::Finished) };
-    let url = format!("{}/crcr/results", hud.url.as_str().trim_end_matches('/'));
     let body = Bytes::from(body.to_owned());
     let mut fail = TaskError::retry("no key for the HUD");
     for key in hud.key.all().iter() {
-        let request = relay
-            .http
-            .post(&url)
-            .timeout(std::time::Duration::from_secs(10))
-            .header(CONTENT_TYPE, "application/json")
-            .header("x-hud-internal-bot", key.expose_secret())
-            .body(body.clone());
+        let request = request(&relay.http, hud, key, body.clone());
         // It answers with JSON (pytorch/test-infra, `torchci/pages/api/crcr/results.ts`).
         let Err(error) = http::send_unless_page(request).await else {
             return Ok(TaskDone::Finished);
@@ -58,6 +53,21 @@ pub(crate) async fn run(
         }
     }
     Err(fail)
+}
+
+/// The request that brings the HUD a result.
+pub(crate) fn request(
+    client: &reqwest::Client,
+    hud: &ExternalHud,
+    key: &SecretString,
+    body: Bytes,
+) -> RequestBuilder {
+    client
+        .post(format!("{}/crcr/results", hud.url.as_str().trim_end_matches('/')))
+        .timeout(std::time::Duration::from_secs(10))
+        .header(CONTENT_TYPE, "application/json")
+        .header("x-hud-internal-bot", key.expose_secret())
+        .body(body)
 }
 
 /// The task that sends a result: what the relay has verified, and the report as it came. `times` are
