@@ -95,15 +95,6 @@ impl PullRecord {
         both.is_some_and(|(own, other)| own != other)
     }
 
-    /// The deliveries of any of its heads, the newest last.
-    pub(crate) fn deliveries_of(&self, head_sha: &str) -> &[String] {
-        if self.head_sha == head_sha {
-            return &self.deliveries;
-        }
-        let older = self.older.iter().find(|older| older.head_sha == head_sha);
-        older.map(|older| older.deliveries.as_slice()).unwrap_or_default()
-    }
-
     /// Adds a delivery of the head that came later than the newest one, and is about an earlier event.
     pub(crate) fn add_older_delivery(&mut self, delivery: &str) {
         let newest = self.deliveries.len().saturating_sub(1);
