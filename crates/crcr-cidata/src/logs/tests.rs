@@ -599,6 +599,9 @@ fn rule_matches_behind_what_another_tool_writes_before_a_line() {
         ("[1,0]<stderr>:a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("web-1  | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("               +test | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("@acme/web:build: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("web:build: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("[1] a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
     ] {
         let log = log_of_failed_tests("", &format!("building\n{line}"), "");
         let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
