@@ -134,28 +134,22 @@ impl ReadLog<'_> {
         let mut candidates: Vec<LogMatch> = by_rule.into_iter().collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-        let best = order.first().copied();
-        for index in order {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
+        let percent = |index: usize| (shares[index] * rest * 100.0).round() as u8;
+        for &index in &order {
             let (line_number, _) = weighed.line(index);
             let is_listed = candidates.iter().any(|known| known.line_number == line_number);
             if candidates.len() < CANDIDATES && !is_listed {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "0 to 100"
-                )]
-                let percent = (shares[index] * rest * 100.0).round() as u8;
-                candidates.push(weighed.describe(index, percent));
+                candidates.push(weighed.describe(index, percent(index)));
             }
         }
-        // Without a rule, a line is named if that is likelier than that no line explains the failure, and if it says
-        // something of a failure. What only gives advice has to be likelier than all else.
-        let is_sure = is_known
-            || best.is_some_and(|index| {
-                let share = shares[index];
-                share > of_no_line && weighed.lines[index].tells_of_failure(share > 0.5)
-            });
-        let found = candidates.first().filter(|_| is_sure).cloned().or(last_resort);
+        let found = match candidates.first() {
+            Some(by_rule) if is_known => Some(by_rule.clone()),
+            _ => weighed
+                .named_without_rule(&order, &shares, of_no_line)
+                .map(|index| weighed.describe(index, percent(index))),
+        };
+        let found = found.or(last_resort);
         LogClassification { found, candidates, novel }
     }
 }

@@ -285,6 +285,12 @@ impl Features {
         self.has_error_form() || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
+    /// Whether the line has one of these forms.
+    pub(super) fn has_form(&self, names: &[&str]) -> bool {
+        let forms = FORMS.iter().zip(&self.0);
+        forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
+    }
+
     fn has_error_form(&self) -> bool {
         self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0)
     }
@@ -310,12 +316,8 @@ impl Features {
         if traits.into_iter().any(|which| self.get(which) > 0.0) {
             return true;
         }
-        let has_form = |names: &[&str]| {
-            let forms = FORMS.iter().zip(&self.0);
-            forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
-        };
         let is_error = self.has_error_form();
-        if is_error || has_form(&["warning"]) || QUIET_LEVEL.is_match(line) {
+        if is_error || self.has_form(&["warning"]) || QUIET_LEVEL.is_match(line) {
             return is_error;
         }
         let says_failure = || {
@@ -325,12 +327,12 @@ impl Features {
                 self.get(FailureWord) > 0.0 && failures.any(|(word, _)| words.contains(word))
             };
             self.get(Ignored) == 0.0
-                && !has_form(&["nothing failed", "success"])
+                && !self.has_form(&["nothing failed", "success"])
                 && (has_word() || FORM_REGEXES[NEGATION].is_match(&words))
         };
-        has_form(&["place in a file"])
+        self.has_form(&["place in a file"])
             || says_failure()
-            || (is_likeliest && has_form(&["advice", "expected and got"]))
+            || (is_likeliest && self.has_form(&["advice", "expected and got"]))
     }
 
     pub(super) fn score(&self) -> f32 {

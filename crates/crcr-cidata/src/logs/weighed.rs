@@ -110,6 +110,30 @@ impl WeighedLog<'_> {
         powers.into_iter().map(|power| power / sum).collect()
     }
 
+    /// The line that is named where no rule decides, if that is likelier than that no line explains the failure, and if
+    /// it says something of a failure. What only gives advice (`Please commit the changes.`) has to be likelier than all
+    /// else together, or gives way to the next line, which says what it is about. `order`: the likeliest first.
+    pub(super) fn named_without_rule(
+        &self,
+        order: &[usize],
+        shares: &[f32],
+        of_no_line: f32,
+    ) -> Option<usize> {
+        let tells = |index: usize| {
+            let share = shares[index];
+            share > of_no_line && self.lines[index].tells_of_failure(share > 0.5)
+        };
+        let (&first, rest) = order.split_first()?;
+        if tells(first) {
+            return Some(first);
+        }
+        let next = *rest.first()?;
+        let gives_way = self.lines[first].features.has_form(&["advice"])
+            && 2.0 * shares[next] >= shares[first]
+            && !self.lines[next].features.has_form(&["summary"]);
+        (gives_way && tells(next)).then_some(next)
+    }
+
     pub(super) fn describe(&self, index: usize, certainty_percent: u8) -> LogMatch {
         let WeighedLine { candidate, features, rule, .. } = &self.lines[index];
         let rule = rule.map(|priority| &self.rules.rules[priority]);
