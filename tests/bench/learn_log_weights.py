@@ -37,6 +37,9 @@ DIVISIONS = 5
 # Taken from a line that the green run has, too, beyond what is learned: few of the labelled logs have such an error.
 GREEN_RUN = "in the green run, too"
 GREEN_RUN_PENALTY = 3.0
+# The same for a line of a step that didn't fail, as most of the labelled logs have no steps.
+OTHER_STEP = "in another step"
+OTHER_STEP_PENALTY = 2.0
 # Weigh at least as much as a line of a specific rule: few of the labelled tracebacks end with an unusual name, and few
 # logs are of a formatter that prints nothing but a diff.
 LIKE_A_RULE = ["end of a traceback", "file of a diff"]
@@ -178,11 +181,13 @@ def main():
             logs += of_kind
     projects = sorted({log.project for log in logs})
     green, rule = names.index(GREEN_RUN), names.index("specific rule")
+    other_step = names.index(OTHER_STEP)
     like_a_rule = [names.index(name) for name in LIKE_A_RULE]
 
     def weights_of(logs):
         weights = learn(logs)
         weights[green] -= GREEN_RUN_PENALTY
+        weights[other_step] -= OTHER_STEP_PENALTY
         weights[like_a_rule] = np.maximum(weights[like_a_rule], weights[rule])
         return weights
 

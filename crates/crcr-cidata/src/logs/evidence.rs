@@ -79,6 +79,8 @@ pub(super) struct Evidence<'r> {
     failed_count: u64,
     /// Whether nobody says that the only failed section has failed.
     is_guessed: bool,
+    /// Whether steps of a job start in the log: one that passes hardly explains why another one fails.
+    has_steps: bool,
     elsewhere: Vec<LineCandidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
     /// The last lines before the present chunk.
@@ -108,6 +110,7 @@ impl<'r> Evidence<'r> {
             failed: VecDeque::new(),
             failed_count: 0,
             is_guessed: false,
+            has_steps: false,
             elsewhere: vec![],
             repeated: HashMap::default(),
             tail: VecDeque::new(),
@@ -234,6 +237,7 @@ impl<'r> Evidence<'r> {
             return;
         }
         let is_echo = start == SectionStart::Echo;
+        self.has_steps |= is_echo;
         let before = std::mem::replace(
             &mut self.section,
             OpenSection {
@@ -611,6 +615,7 @@ impl<'r> Evidence<'r> {
             // Nobody says which section failed, nor, unless the runner reports an error in the last one, that one did.
             let mut section = std::mem::take(&mut self.section);
             let is_known_to_fail = section.has_error_of_runner;
+            self.is_guessed = !is_known_to_fail;
             if is_known_to_fail || self.baseline.is_some_and(Baseline::has_green) {
                 self.add_last_lines(&mut section, &no_chunk, 0);
             }
@@ -621,6 +626,10 @@ impl<'r> Evidence<'r> {
         self.keep_elsewhere();
         let elsewhere = std::mem::take(&mut self.elsewhere);
         let mut lines = self.weigh(elsewhere, 0, end, None);
+        let is_step_known = self.has_steps && !self.is_guessed;
+        for line in &mut lines {
+            line.features.flag(Trait::OtherStep, is_step_known);
+        }
         let last = self.failed_count.checked_sub(1);
         let mut failed_sections = vec![];
         for FailedSection { numbers, lines: of_section } in self.failed {

@@ -51,7 +51,8 @@ const FORMS: [(&str, &str); 22] = [
         "source code",
         r"^\s+(?:raise|return|throw|assert|def|if|for|with|import|from|self|const|let|var)\b|[;{]$",
     ),
-    ("command", r"^(?:\$ |\+{1,4} |##\[|travis_|>\s)"),
+    // `##[error]` isn't one: an action tells its error in it.
+    ("command", r"^(?:\$ |\+{1,4} |##\[(?:[^e]|e[^r])|travis_|>\s)"),
     (
         "nothing failed",
         r#"(?i)\b(?:0|no(?: [a-z]+)?) (?:[a-z]+(?:\(s\))? )?(?:errors?|failures?|failed|problems|warnings|issues|offenses|vulnerabilities)\b|\berror[ =]\d+\.\d|(?:errors?|failures?|failed)"?\s*[:=]\s*(?:0|null|none|n/a|false|\[\])(?:\W|$)"#,
@@ -108,9 +109,10 @@ pub(super) enum Trait {
     NearTheEnd,
     EndOfTraceback,
     FileOfDiff,
+    OtherStep,
 }
 
-const TRAITS: [(Trait, &str); 30] = [
+const TRAITS: [(Trait, &str); 31] = [
     (Trait::FailureWord, "word of failure"),
     (Trait::Red, "printed in red"),
     (Trait::SpecificRule, "specific rule"),
@@ -141,6 +143,7 @@ const TRAITS: [(Trait, &str); 30] = [
     (Trait::NearTheEnd, "near the end"),
     (Trait::EndOfTraceback, "end of a traceback"),
     (Trait::FileOfDiff, "file of a diff"),
+    (Trait::OtherStep, "in another step"),
 ];
 
 pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
@@ -160,11 +163,11 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// A frame of a stack, the environment that Meson echoes, marks below source code, and rules between parts: they only
 /// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
 /// say nothing, whatever they are called. Nor does a count of zero, a sum of Vitest, how long a failed build took, an
-/// attribute of a plan of Terraform, a metric of k6, a level without a text, a step that BuildKit begins, or what other CI
-/// than GitHub's writes below a failed step.
+/// attribute of a plan of Terraform, a metric of k6, a level without a text, a step that BuildKit begins, a file that MSBuild
+/// has built, or what other CI than GitHub's writes below a failed step.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$",
     )
 });
 
@@ -409,6 +412,7 @@ mod tests {
             " id | error ",
             "#8 [2/3] RUN ./fail-on-error.sh",
             "#3 [internal] load metadata for docker.io/library/error:1",
+            "  App.Errors -> /src/App.Errors/bin/Release/net8.0/App.Errors.dll",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }

@@ -1,6 +1,7 @@
 //! What a log says, whatever is in it.
 
 mod comparison;
+mod failed_step;
 
 use std::io::{self, Read};
 

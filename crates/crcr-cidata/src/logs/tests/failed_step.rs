@@ -1,0 +1,54 @@
+//! What the failing step and the steps after it say.
+
+use super::found_line;
+
+/// A job with one failing step, after which a step prints the log of a database.
+fn job(failing_step: &str) -> String {
+    format!(
+        "##[group]Run actions/setup-python@v5\n##[endgroup]\n{failing_step}\
+         ##[group]Run docker compose logs\n##[endgroup]\n\
+         db-1  | 2026-01-01 12:00:01.000 UTC [42] ERROR:  relation \"migrations\" does not exist at character 15\n\
+         Post job cleanup.\n"
+    )
+}
+
+#[test]
+fn error_of_an_action_wins_over_what_a_later_step_prints() {
+    let log = job("Installed versions\nVersion 3.6 was not found in the local cache\n\
+         ##[error]The version '3.6' with architecture 'x64' was not found for Ubuntu 24.04.\n\
+         The list of all available versions can be found here: https://example.com/versions.json\n");
+    assert!(found_line(&log).contains("The version '3.6'"), "{}", found_line(&log));
+}
+
+#[test]
+fn quiet_line_of_the_failed_script_wins_over_a_loud_one_of_a_later_step() {
+    let log = job("Checking 14 pages\nThe page on costs is out of date\n\
+         ##[error]Process completed with exit code 1.\n");
+    assert_eq!(found_line(&log), "The page on costs is out of date");
+}
+
+#[test]
+fn later_step_explains_the_failure_if_the_failed_one_says_nothing() {
+    let log = job("Checking 14 pages\n##[error]Process completed with exit code 1.\n");
+    assert!(found_line(&log).starts_with("db-1 "), "{}", found_line(&log));
+}
+
+#[test]
+fn advice_gives_way_to_the_line_that_says_what_it_is_about() {
+    let log = "##[group]Run ./check\n##[endgroup]\nBuilding the assets\n www/app.js | 2 +-\n www/site.css | 4 ++--\n\
+               The assets don't match the sources.\nThe checksum of www/app.js is out of date.\n\
+               Please rebuild them and commit the changes.\n##[error]Process completed with exit code 1.\n\
+               Post job cleanup.\n";
+    assert_eq!(found_line(log), "The assets don't match the sources.");
+}
+
+#[test]
+fn error_of_one_task_of_turborepo_is_found_among_the_lines_of_others() {
+    let log = "##[group]Run npx turbo run lint\n##[endgroup]\n\
+               @acme/api:test:  ✓ src/errors.test.ts (14 tests) 21ms\n\
+               @acme/web:lint: /home/runner/work/app/src/cart.tsx\n\
+               @acme/web:lint:    1:10  error    'useMemo' is defined but never used  no-unused-vars\n\
+               @acme/web:lint: ERROR: command finished with error: command (/w/apps/web) npm run lint exited (1)\n\
+               \x20ERROR  run failed: command  exited (1)\n##[error]Process completed with exit code 1.\n";
+    assert!(found_line(log).contains("'useMemo'"), "{}", found_line(log));
+}
