@@ -7,7 +7,7 @@ use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError, MatchKind, dfa::DFA};
 
 /// A larger sum of literals is searched with an automaton that is smaller and takes three times as long for a log. The
-/// fast one has 300 bytes for each of theirs: 5 MB for the starter rules.
+/// fast one has 300 bytes for each of theirs: 7 MB for the starter rules.
 const MAX_DFA_LITERALS_BYTES: usize = 32 * 1024;
 /// Parts of a text that are searched at the same time. Each step of an automaton waits for the one before it, so a
 /// core takes a step in each of eight parts while it would wait: 100 MB take a third of the time.

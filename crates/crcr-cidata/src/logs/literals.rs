@@ -29,12 +29,22 @@ pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
         .into_iter()
         .map(|mut literal| {
             literal.truncate(MAX_LITERAL_BYTES);
-            literal
+            ascii_part(literal)
         })
         .collect();
     best.sort();
     best.dedup();
     Some(best)
+}
+
+/// The longest part in ASCII, if it is selective enough. Each byte that literals have is a class of its own, and from 129
+/// classes on the automaton of all literals takes twice the memory.
+fn ascii_part(literal: Vec<u8>) -> Vec<u8> {
+    let longest = literal.split(|byte| !byte.is_ascii()).max_by_key(|part| worth(part));
+    match longest {
+        Some(part) if worth(part) > MIN_LITERAL => part.to_vec(),
+        _ => literal,
+    }
 }
 
 #[derive(Default)]
@@ -175,21 +185,23 @@ fn better(a: Option<LiteralSet>, b: Option<LiteralSet>) -> Option<LiteralSet> {
     [a, b].into_iter().flatten().filter(|set| selectivity(set) > 0).max_by_key(selectivity)
 }
 
-/// 0 if a set isn't worth searching for.
-fn selectivity(set: &LiteralSet) -> usize {
-    let worth = |byte: &u8| match byte {
+/// How many of its bytes make a literal rare.
+fn worth(literal: &[u8]) -> usize {
+    let worth_of_byte = |byte: &u8| match byte {
         b'\n' => 2,
         byte => usize::from(!byte.is_ascii_whitespace()),
     };
-    let telling = |literal: &Vec<u8>| {
-        let is_edge = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'\n';
-        let start = literal.iter().position(|byte| !is_edge(byte)).unwrap_or_default();
-        let word = literal[start..].trim_ascii_end();
-        let word = word.strip_suffix(b":").unwrap_or(word);
-        let sum = literal.iter().map(worth).sum::<usize>();
-        if FREQUENT_WORDS.contains(&word) { sum.min(MIN_LITERAL) } else { sum }
-    };
-    let shortest = set.iter().map(telling).min().unwrap_or_default();
+    let is_edge = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'\n';
+    let start = literal.iter().position(|byte| !is_edge(byte)).unwrap_or_default();
+    let word = literal[start..].trim_ascii_end();
+    let word = word.strip_suffix(b":").unwrap_or(word);
+    let sum = literal.iter().map(worth_of_byte).sum::<usize>();
+    if FREQUENT_WORDS.contains(&word) { sum.min(MIN_LITERAL) } else { sum }
+}
+
+/// 0 if a set isn't worth searching for.
+fn selectivity(set: &LiteralSet) -> usize {
+    let shortest = set.iter().map(|literal| worth(literal)).min().unwrap_or_default();
     if shortest < MIN_LITERAL {
         return 0;
     }

@@ -5,6 +5,7 @@ mod failed_step;
 
 use std::io::{self, Read};
 
+use aho_corasick::automaton::Automaton as _;
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource};
 
 use super::*;
@@ -65,8 +66,11 @@ fn line_that_a_rule_ignores_is_found_only_by_a_rule_above_it() {
 
 #[test]
 fn starter_rules_are_searched_with_the_fast_automaton() {
-    let literals = RuleSet::starter().literals;
-    assert!(matches!(literals, literal_search::LiteralSearch::Fast(_)));
+    let literal_search::LiteralSearch::Fast(automaton) = RuleSet::starter().literals else {
+        panic!("the literals are too long together");
+    };
+    let bytes = automaton.memory_usage();
+    assert!(bytes < 10_000_000, "{bytes}: the bytes of the literals have more than 128 classes");
 }
 
 /// Upstream's retries are named in the very lines that tell the cause.
@@ -269,6 +273,10 @@ fn literals_are_found_in_the_middle_of_patterns_and_whatever_their_case() {
     let mut literals = literals::required_literals(&hir).unwrap();
     literals.sort();
     assert_eq!(literals, [&b"hcl"[..], b"the build failed"]);
+    // Other signs than those of ASCII make the automaton large, and are left out if there is enough text beside them.
+    let literals_of = |pattern| literals::required_literals(&regex_syntax::parse(pattern).unwrap());
+    assert_eq!(literals_of("» CVE-2026").unwrap(), [b" cve-2026"]);
+    assert_eq!(literals_of("✗ failed").unwrap(), ["✗ failed".as_bytes()]);
     let text = rule("memory", "(?i)out of MEMORY", "");
     assert_eq!(line_of("a\nOUT of mEmOrY\n", &text).unwrap().0, 2);
 }
