@@ -281,6 +281,7 @@ mod tests {
             String::from_utf8(answer).unwrap().trim().parse().unwrap()
         };
         assert_eq!(number("SELECT count() FROM crcr_current_issue_comment").await, 1);
+        results.delete_before("2100-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         for table in ["crcr_webhook_branch", "crcr_pull_state"] {
             let sql = format!("SELECT count() FROM system.mutations WHERE table = '{table}'");
             assert!(number(&sql).await > 0, "{table} has no retention");
