@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{
-    AttemptId, BlameContext, BlamedJobs, BranchResults, JobOfRecord, JobOutcome, jobs_of_record,
+    AttemptId, BlameContext, BlamedJobs, BranchResults, JobOfRecord, JobOutcome, SAME_COMMIT,
+    jobs_of_record,
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{AttemptFilter, Results, ResultsError, Window};
 
@@ -17,14 +18,38 @@ const PROBE_LOOKAHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// Pull requests that are read at once.
 const PULLS_AT_ONCE: usize = 200;
 
-/// Verdicts on these jobs. `read_pushes` reads the attempts on upstream's own commits.
+/// Which attempts on upstream's own commits failures are compared with.
+pub struct PushQuery {
+    pub window: Window,
+    /// Those on these commits; `None` for all.
+    commits: Option<HashSet<String>>,
+}
+
+impl PushQuery {
+    pub fn includes(&self, attempt: &AttemptFact) -> bool {
+        self.commits.as_ref().is_none_or(|commits| commits.contains(&attempt.head_sha))
+    }
+}
+
+/// Reads attempts for [`blame_jobs`].
+pub async fn read_pushes(
+    results: &dyn Results,
+    query: PushQuery,
+) -> Result<Vec<AttemptFact>, ResultsError> {
+    let mut attempts = results.push_attempts(&query.window).await?;
+    attempts.retain(|attempt| query.includes(attempt));
+    Ok(attempts)
+}
+
+/// Verdicts on these jobs, each the same whatever else is asked for with it. `read_pushes` reads attempts on upstream's own
+/// commits.
 ///
 /// Unlike the page of a pull request, this compares with a merge base only if that is at most
 /// [`BRANCH_LOOKBACK`] older than the first failure; else with the newest commit before the failure.
 pub async fn blame_jobs<E: From<ResultsError>>(
     results: &dyn Results,
     jobs: &[JobOfRecord<'_>],
-    read_pushes: impl AsyncFnOnce(Window) -> Result<Vec<AttemptFact>, E>,
+    read_pushes: impl AsyncFnOnce(PushQuery) -> Result<Vec<AttemptFact>, E> + Copy,
 ) -> Result<BlamedJobs, E> {
     let is_failed = |job: &&JobOfRecord<'_>| job.outcome == Some(JobOutcome::TestFailed);
     let failed: Vec<_> = jobs.iter().filter(is_failed).collect();
@@ -51,14 +76,23 @@ pub async fn blame_jobs<E: From<ResultsError>>(
         }
     }
     let on_heads = jobs_of_record(&attempts, &dispatches);
-    let failing = on_heads.iter().filter(is_failed).chain(failed.iter().copied());
+    let pushed = || failed.iter().filter(|job| job.record.pull_request.is_none());
+    let pushed_attempts = match span(pushed()) {
+        Some((first, last)) => {
+            let window = Window::all(first - SAME_COMMIT, last + PROBE_LOOKAHEAD);
+            let commits = pushed().map(|job| job.record.head_sha.clone()).collect();
+            read_pushes(PushQuery { window, commits: Some(commits) }).await?
+        }
+        None => vec![],
+    };
+    let on_pushes = jobs_of_record(&pushed_attempts, []);
+    let failing = on_heads.iter().chain(&on_pushes).filter(is_failed).chain(failed.iter().copied());
     let repos: BTreeSet<_> = failing.map(|job| job.record.repo.to_ascii_lowercase()).collect();
-    let first = failed.iter().map(|job| job.record.dispatched_at).min();
-    let last = failed.iter().map(|job| job.record.received_at).max();
-    let pushes = match first.zip(last) {
+    let pushes = match span(failed.iter()) {
         Some((first, last)) => {
             let window = Window::all(first - BRANCH_LOOKBACK, last + PROBE_LOOKAHEAD);
-            read_pushes(window.of_repos(repos.into_iter().collect())).await?
+            let window = window.of_repos(repos.into_iter().collect());
+            read_pushes(PushQuery { window, commits: None }).await?
         }
         None => vec![],
     };
@@ -69,11 +103,11 @@ pub async fn blame_jobs<E: From<ResultsError>>(
             (upstream.clone(), BranchResults::new(on_branch.iter().filter(own)))
         })
         .collect();
-    let (on_heads, on_branch_heads) = (by_head(&on_heads), by_head(&on_branch));
+    let (on_heads, on_pushes) = (by_head(&on_heads), by_head(&on_pushes));
     let none = BranchResults::default();
     let verdicts = jobs.iter().filter_map(|job| {
         let record = job.record;
-        let by_head = if record.pull_request.is_some() { &on_heads } else { &on_branch_heads };
+        let by_head = if record.pull_request.is_some() { &on_heads } else { &on_pushes };
         let context = BlameContext {
             head: by_head.get(&*record.head_sha).copied().unwrap_or_default(),
             branch: branches.get(&record.upstream.to_ascii_lowercase()).unwrap_or(&none),
@@ -85,6 +119,14 @@ pub async fn blame_jobs<E: From<ResultsError>>(
         Some((AttemptId::of(record), context.verdict(job)?))
     });
     Ok(verdicts.collect())
+}
+
+/// When the first of some jobs was dispatched, and when the last one reported.
+fn span<'a>(
+    jobs: impl Iterator<Item = &'a &'a JobOfRecord<'a>> + Clone,
+) -> Option<(Timestamp, Timestamp)> {
+    let first = jobs.clone().map(|job| job.record.dispatched_at).min()?;
+    Some((first, jobs.map(|job| job.record.received_at).max()?))
 }
 
 /// Jobs of record are ordered by commit.
@@ -103,7 +145,6 @@ mod tests {
     use crcr_domain::results::triage::TriageCategory;
     use crcr_store::sqlite::{SqliteStore, StoreRole};
     use crcr_store::{StateStore as _, WriteBatch};
-    use jiff::Timestamp;
 
     use super::*;
     use crate::sqlite::SqliteResults;
@@ -145,7 +186,7 @@ mod tests {
             attempts.retain(|row| EventKind::PullRequest.includes(&row.event));
             let dispatches = results.dispatches(&window).await.unwrap();
             let jobs = jobs_of_record(&attempts, &dispatches);
-            let read = async |window: Window| results.push_attempts(&window).await;
+            let read = async |query| read_pushes(results, query).await;
             let blamed = blame_jobs(results, &jobs, read).await.unwrap();
             for job in jobs.iter().filter(|job| job.outcome == Some(JobOutcome::TestFailed)) {
                 let category = blamed.verdict(job.record).unwrap().category;
@@ -175,7 +216,7 @@ mod tests {
         let store = Arc::new(store);
         store.commit(WriteBatch { facts, ..WriteBatch::default() }, until).await.unwrap();
         let results: &dyn Results = &SqliteResults::new(store);
-        let read = async |window: Window| results.push_attempts(&window).await;
+        let read = async |query| read_pushes(results, query).await;
         let days = |days: i64| Window::all(until - SignedDuration::from_hours(24 * days), until);
         let month = results.attempts(&days(30)).await.unwrap();
         let week = results.attempts(&days(7)).await.unwrap();
@@ -186,6 +227,33 @@ mod tests {
         for job in &week {
             assert_eq!(of_week.verdict(job.record), of_month.verdict(job.record));
         }
+    }
+
+    #[tokio::test]
+    async fn answer_about_one_backend_is_the_same_as_beside_all_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let until: Timestamp = "2026-10-01T00:00:00Z".parse().unwrap();
+        let facts = break_upstream(7, facts(7, until, 30, 10, UPSTREAM)).facts;
+        let store = SqliteStore::open(&folder.path().join("month.db"), StoreRole::Server).unwrap();
+        let store = Arc::new(store);
+        store.commit(WriteBatch { facts, ..WriteBatch::default() }, until).await.unwrap();
+        let results: &dyn Results = &SqliteResults::new(store);
+        let read = async |query| read_pushes(results, query).await;
+        let window = Window::all(until - SignedDuration::from_hours(24 * 30), until);
+        let attempts = results.attempts(&window).await.unwrap();
+        let all = blame_jobs(results, &jobs_of_record(&attempts, []), read).await.unwrap();
+        let mut failures = 0;
+        for backend in &BACKENDS {
+            let own: Vec<_> = attempts.iter().filter(|row| row.repo == backend.repo).collect();
+            let jobs = jobs_of_record(own, []);
+            let alone = blame_jobs(results, &jobs, read).await.unwrap();
+            let failed = jobs.iter().filter(|job| job.outcome == Some(JobOutcome::TestFailed));
+            for job in failed {
+                assert_eq!(alone.verdict(job.record), all.verdict(job.record));
+                failures += 1;
+            }
+        }
+        assert!(failures > 50, "{failures}");
     }
 
     #[tokio::test]

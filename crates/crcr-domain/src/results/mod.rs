@@ -16,7 +16,9 @@ pub mod review;
 pub mod totals;
 pub mod triage;
 
-pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
+pub use self::blame::{
+    AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults, SAME_COMMIT,
+};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
 pub use self::expected_counts::{ExpectedCounts, ExpectedEnd, ExpectedJob, expected_jobs};
 pub use self::histogram::DurationHistogram;

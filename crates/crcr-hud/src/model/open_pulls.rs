@@ -13,7 +13,7 @@ use crcr_results::{AttemptFilter, Window};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::days::push_facts;
+use super::days::push_attempts;
 use super::head::{self, Checks, check_key, checks_of_heads};
 use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
@@ -189,11 +189,8 @@ impl PullFacts {
         };
         let mut jobs = jobs_of_record(&attempts, &dispatches);
         jobs.retain(on_head);
-        let read_pushes = async |window: Window| {
-            let facts = push_facts(hud, &window).await?;
-            Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
-        };
-        let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
+        let read = async |query| push_attempts(hud, query).await;
+        let blamed = blame_jobs(&*hud.results, &jobs, read).await?;
         Ok(Self { attempts, dispatches, blamed, checks })
     }
 

@@ -12,8 +12,8 @@ use crcr_domain::probes::confirm::Confirmation;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
-use crcr_results::blame::blame_jobs;
-use crcr_results::{AttemptFilter, ResultsError, Window};
+use crcr_results::blame::{blame_jobs, read_pushes};
+use crcr_results::{AttemptFilter, ResultsError};
 use crcr_store::read_record;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -182,7 +182,7 @@ pub(crate) async fn read(
         results.pull_request_facts(upstream, &[number], AttemptFilter::default()).await?;
     let own = attempts.iter().filter(|row| row.head_sha == head_sha);
     let jobs = jobs_of_record(own, &dispatches);
-    let read_pushes = async |window: Window| results.push_attempts(&window).await;
+    let read_pushes = async |query| read_pushes(results, query).await;
     let blamed = blame_jobs(results, &jobs, read_pushes).await?;
     let with_verdict = jobs.iter().map(|job| {
         let record = job.record;

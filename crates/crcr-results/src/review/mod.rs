@@ -9,7 +9,7 @@ use crcr_domain::results::{BlamedJobs, LevelCriteria, RepoReview, jobs_of_days};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
-use super::blame::blame_jobs;
+use super::blame::{blame_jobs, read_pushes};
 use super::retention::day_of;
 use super::{Results, ResultsError, Window};
 
@@ -58,7 +58,7 @@ pub async fn review(
     )?;
     let jobs = jobs_of_days(&attempts, &dispatches);
     let blamed =
-        blame_jobs(results, &jobs, async |window| results.push_attempts(&window).await).await?;
+        blame_jobs(results, &jobs, async |query| read_pushes(results, query).await).await?;
     let facts = (attempts.iter().collect(), dispatches.iter().collect());
     Ok(beside.review(repo, level, &window, facts, blamed, criteria))
 }

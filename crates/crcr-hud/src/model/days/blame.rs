@@ -13,7 +13,7 @@ use crcr_results::{DayRevision, Window};
 
 use super::cache::DaySlice;
 use super::day_facts::{DayFacts, SharedFacts};
-use super::{StaleDays, facts_of_days, push_facts, repositories, split_into_batches, window_of};
+use super::{StaleDays, facts_of_days, push_attempts, repositories, split_into_batches, window_of};
 use crate::context::{Hud, PageError};
 
 /// Whose fault the failures on the whole days of these facts are. The answer of a repository's day is kept until some
@@ -77,11 +77,8 @@ async fn blame_days(
     let attempts = stale.iter().flat_map(|(_, facts)| &facts.attempts);
     let dispatches = days.iter().flat_map(|day| &day.dispatches).chain(later);
     let jobs = jobs_of_days(attempts, dispatches);
-    let read_pushes = async |window: Window| {
-        let facts = push_facts(hud, &window).await?;
-        Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
-    };
-    let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
+    let read = async |query| push_attempts(hud, query).await;
+    let blamed = blame_jobs(&*hud.results, &jobs, read).await?;
     let mut by_day: HashMap<(String, i64), Vec<(AttemptId, TriageVerdict)>> = HashMap::new();
     for record in jobs.iter().map(|job| job.record) {
         if let Some(verdict) = blamed.verdict(record) {

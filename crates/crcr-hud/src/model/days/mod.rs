@@ -14,6 +14,7 @@ use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
+use crcr_results::blame::PushQuery;
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
 use crcr_results::{DayRevision, ReportOutcome, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -322,6 +323,16 @@ async fn facts_of_days(hud: &Hud, revisions: Vec<DayRevision>) -> Result<SharedF
 /// The attempts on upstream's own commits and the dispatches of these, on every day that the window touches.
 pub(crate) async fn push_facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
     push_facts_of_days(hud, hud.results.day_revisions(window).await?).await
+}
+
+/// The attempts on upstream's own commits that failures are compared with.
+pub(crate) async fn push_attempts(
+    hud: &Hud,
+    query: PushQuery,
+) -> Result<Vec<AttemptFact>, PageError> {
+    let facts = push_facts(hud, &query.window).await?;
+    let found = facts.attempts(&query.window).filter(|attempt| query.includes(attempt));
+    Ok(found.cloned().collect())
 }
 
 /// Attempts on upstream's own commits, and dispatches of such commits.
