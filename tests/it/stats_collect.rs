@@ -523,6 +523,24 @@ fn compressed_report_beside_another_or_in_a_zip_is_named() {
 }
 
 #[test]
+fn reports_of_two_machines_with_the_same_results_both_count_and_a_packed_copy_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let xml = "<testsuite name='s'><testcase name='a' time='0'/><testcase name='b' time='0'><failure/>\
+               </testcase></testsuite>";
+    for machine in ["linux", "macos"] {
+        fs::create_dir(folder.path().join(machine)).unwrap();
+        fs::write(folder.path().join(machine).join("report.xml"), xml).unwrap();
+    }
+    let files = [("linux/report.xml", xml.as_bytes()), ("macos/report.xml", xml.as_bytes())];
+    fs::write(folder.path().join("packed.zip"), zip(&files)).unwrap();
+    let json = parsed(&offline(folder.path(), &["--dry-run", "--format", "json"]).run());
+    assert_eq!((&json["tests"], &json["failures"]), (&json!(4), &json!(2)), "{json}");
+    let reasons = reasons(&json);
+    let copies: Vec<_> = reasons.keys().map(String::as_str).collect();
+    assert_eq!(copies, ["packed.zip/linux/report.xml", "packed.zip/macos/report.xml"]);
+}
+
+#[test]
 fn json_has_the_counts_and_nothing_is_written_in_a_dry_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.xml"), report("a", 4)).unwrap();

@@ -65,13 +65,19 @@ pub struct ReportReader {
     failed_jobs: HashSet<u64>,
     /// Of reports in folders and artifacts; the same report can be in two of them.
     reports: HashSet<u64>,
-    /// Hashes of the tests of reports, by the name of their file, and whether an artifact has it.
-    contents: HashMap<(String, u64), bool>,
+    /// Hashes of the tests of reports, by the name of their file, and where the first one is.
+    contents: HashMap<(String, u64), ReportLocation>,
     /// Jobs that failed as they say themselves, and artifacts with a row that failed.
     told_failed: Vec<ReportSource>,
     failed_artifacts: HashSet<Arc<str>>,
     /// Of reports whose artifact doesn't name one.
     pub job: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+struct ReportLocation {
+    is_in_zip: bool,
+    is_in_artifact: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -329,17 +335,19 @@ impl ReportReader {
         }
     }
 
-    /// Whether a report beside the zips is one of those in them.
-    fn is_repeated(&mut self, path: &str, artifact: &ReportArtifact, cases: &[TestCase]) -> bool {
+    /// Whether a report beside the zips is one of those in them. Two in folders are of two jobs, although tests that take
+    /// no time look the same in both.
+    fn is_repeated(&mut self, path: &str, at: ReportLocation, cases: &[TestCase]) -> bool {
         let mut hasher = DefaultHasher::new();
         for case in cases {
             (&*case.suite, &*case.classname, &case.name, case.result).hash(&mut hasher);
             case.time.map(f64::to_bits).hash(&mut hasher);
         }
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-        let is_in_artifact = !artifact.label.is_empty();
-        let earlier = self.contents.insert((name, hasher.finish()), is_in_artifact);
-        earlier.is_some_and(|earlier| !(earlier && is_in_artifact)) && !cases.is_empty()
+        let first = *self.contents.entry((name, hasher.finish())).or_insert(at);
+        first.is_in_zip != at.is_in_zip
+            && !(first.is_in_artifact && at.is_in_artifact)
+            && !cases.is_empty()
     }
 
     fn add_report(
@@ -354,7 +362,10 @@ impl ReportReader {
             self.quarantine(shown, &"the same report was read already");
             return Ok(());
         }
-        if self.jobs.is_none() && self.is_repeated(path, artifact, &report.cases) {
+        // What is in a zip is shown with the name of the zip.
+        let location =
+            ReportLocation { is_in_zip: shown != path, is_in_artifact: !artifact.label.is_empty() };
+        if self.jobs.is_none() && self.is_repeated(path, location, &report.cases) {
             self.quarantine(shown, &"the same report is there twice, in a folder and in a zip");
             return Ok(());
         }
