@@ -703,6 +703,9 @@ fn folder_of_reports_fills_the_database_that_rankings_read() {
     fs::write(folder.join("test-reports-gpu_7.zip"), pack).unwrap();
     fs::write(folder.join("coverage.xml"), "<coverage/>").unwrap();
     fs::write(folder.join("package.json"), "{\"name\": \"app\"}").unwrap();
+    // Failed tests in formats that aren't read.
+    fs::write(folder.join("bats.tap"), "1..1\nnot ok 1 - a\n").unwrap();
+    fs::write(folder.join("jest.json"), "{\"numTotalTestSuites\":1,\"testResults\":[]}").unwrap();
     let ran = run.run().expect_code(0);
     assert!(
         ran.stdout.starts_with("5 tests:") && ran.stdout.contains("in 2 reports, 6 rows"),
@@ -710,7 +713,9 @@ fn folder_of_reports_fills_the_database_that_rankings_read() {
         ran.report()
     );
     assert!(ran.stderr.contains("a coverage report of Cobertura"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("package.json"), "{}", ran.stderr);
+    for (file, is_named) in [("package.json", false), ("bats.tap", true), ("jest.json", true)] {
+        assert_eq!(ran.stderr.contains(file), is_named, "{file}: {}", ran.stderr);
+    }
     let database = ran.path("r.db");
     let results = open(&database);
     let query = TestQuery {

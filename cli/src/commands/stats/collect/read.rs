@@ -327,7 +327,7 @@ impl ReportReader {
                 }
                 self.add_report(shown, artifact, shown, report)
             }
-            Err(error) if is_other_json(shown, &error) => Ok(()),
+            Err(error) if is_other_data(shown, &error) => Ok(()),
             Err(error) => {
                 self.quarantine(shown, &error);
                 Ok(())
@@ -587,7 +587,7 @@ fn survey(
     Ok(attempts)
 }
 
-/// The report in a zip; `None` for JSON of another kind.
+/// The report in a zip; `None` for other data, such as JSON without tests.
 fn read_member(
     zip: &ZipReader,
     entry: &ZipEntry,
@@ -596,7 +596,7 @@ fn read_member(
 ) -> Result<Option<TestReport>, String> {
     let told = |report: Result<TestReport, JunitError>| match report {
         Ok(report) => Ok(Some(report)),
-        Err(error) if is_other_json(shown, &error) => Ok(None),
+        Err(error) if is_other_data(shown, &error) => Ok(None),
         Err(error) => Err(error.to_string()),
     };
     if entry.size <= SMALL_FILE_BYTES {
@@ -689,9 +689,9 @@ fn is_report(name: &str) -> bool {
     REPORT_EXTENSIONS.iter().any(|extension| has_extension(name, extension))
 }
 
-/// Whether a file is JSON of another kind, of which there are many.
-fn is_other_json(name: &str, error: &JunitError) -> bool {
-    matches!(error, JunitError::OtherFile(_))
+/// Whether a file, such as JSON, is known to have no tests. Results of a tool whose JSON or TAP isn't read are named.
+fn is_other_data(name: &str, error: &JunitError) -> bool {
+    matches!(error, JunitError::OtherFile(other) if other.has_no_tests())
         && !has_extension(name, "xml")
         && !has_extension(name, "trx")
 }
