@@ -456,6 +456,14 @@ fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
     ]);
     assert_eq!((build.tally.errors, suite_failures(&build)), (1, 1));
     assert_eq!(build.cases[0].message(), Some("./a.go:3: undefined: x"));
+    // All that `go test -c -json` writes.
+    let builds_only = go(&[
+        r#"{"ImportPath":"p","Action":"build-output","Output":"./p.go:3: undefined: x\n"}"#,
+        r#"{"ImportPath":"p","Action":"build-fail"}"#,
+        r#"{"ImportPath":"p [p.test]","Action":"build-fail"}"#,
+    ]);
+    assert_eq!((builds_only.tally.errors, suite_failures(&builds_only)), (1, 1));
+    assert_eq!(builds_only.cases[0].message(), Some("./p.go:3: undefined: x"));
     let crash = go(&[
         r#"{"Action":"run","Package":"p","Test":"TestA"}"#,
         r#"{"Action":"output","Package":"p","Output":"panic: boom\n"}"#,

@@ -73,6 +73,8 @@ struct GoReader<F> {
     packages: Vec<Package>,
     positions: HashMap<String, usize>,
     builds: HashMap<String, String>,
+    /// Builds that failed, and the numbers of the lines that say so.
+    failed_builds: Vec<(String, u64)>,
     /// The build that a line `# PACKAGE` began.
     build: Option<String>,
     /// Lines that begin with [`FAIL`], and their numbers.
@@ -100,6 +102,7 @@ pub(super) fn read<R: Read>(
         packages: vec![],
         positions: HashMap::new(),
         builds: HashMap::new(),
+        failed_builds: vec![],
         build: None,
         failed: vec![],
         held: 0,
@@ -155,6 +158,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         }
         // `go tool test2json` names a package only with `-p`. Lines about a build have none.
         if event.package.is_empty() && !event.import_path.is_empty() {
+            if event.action == "build-fail" && self.failed_builds.len() < MAX_OPEN {
+                self.failed_builds.push((event.import_path.to_string(), line));
+            }
             return Ok(());
         }
         let at = self.package(&event.package, line)?;
@@ -334,6 +340,23 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         Ok(())
     }
 
+    /// `go test -c -json` and `go build -json` tell of builds only. Otherwise the event of a package says that it failed.
+    fn end_failed_builds(&mut self) -> Result<(), JunitError> {
+        if self.packages.iter().any(|package| package.has_failed) {
+            return Ok(());
+        }
+        for (build, line) in std::mem::take(&mut self.failed_builds) {
+            // The build of a package's tests is called `p [p.test]`.
+            let name = build.split(' ').next().unwrap_or_default();
+            let at = self.package(name, line)?;
+            if !std::mem::replace(&mut self.packages[at].has_failed, true) {
+                let output = self.build_of(name, &build).cloned().unwrap_or_default();
+                self.fail_package(at, output)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tests without an event that ends them. A benchmark that passes never has one, and neither has a test
     /// that `go test -v -json` runs and whose last output doesn't end its line. Of others the process ended
     /// before them.
@@ -365,6 +388,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
     fn finish(mut self, is_cut: bool, line: u64) -> Result<JunitSummary, JunitError> {
         let mut summary = JunitSummary::default();
         self.end_failed()?;
+        self.end_failed_builds()?;
         for at in 0..self.packages.len() {
             self.end_running(at, false)?;
             let package = &self.packages[at];
