@@ -473,6 +473,27 @@ fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
 }
 
 #[test]
+fn package_of_go_that_ran_out_of_time_says_so_and_not_only_that_it_failed() {
+    let output = |test: &str, text: &str| {
+        format!(r#"{{"Action":"output","Package":"p"{test},"Output":"{text}\n"}}"#)
+    };
+    let test = r#","Test":"TestA""#;
+    let report = go(&[
+        r#"{"Action":"run","Package":"p","Test":"TestA"}"#,
+        &output(test, "=== RUN   TestA"),
+        &output(test, "connects"),
+        &output(test, "panic: test timed out after 2s"),
+        &output(test, ""),
+        &output(test, "goroutine 5 [running]:"),
+        &output("", r"FAIL\tp\t2.031s"),
+        r#"{"Action":"fail","Package":"p","Elapsed":2.031}"#,
+    ]);
+    let package = report.cases.iter().find(|case| case.kind == TestRowKind::Suite).unwrap();
+    assert_eq!(package.message(), Some("panic: test timed out after 2s"));
+    assert!(package.message_details().unwrap().contains("goroutine 5"), "{package:?}");
+}
+
+#[test]
 fn package_that_an_older_go_does_not_build_is_a_failed_suite() {
     let lines = [
         r#"{"Action":"run","Package":"q","Test":"TestQ"}"#,

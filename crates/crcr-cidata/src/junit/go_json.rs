@@ -371,6 +371,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
                 None if has_passed && name.starts_with("Benchmark") => (TestResult::Success, None),
                 None => (TestResult::Unfinished, None),
             };
+            // Why the process ended is printed as the output of a test that ran.
+            if result == TestResult::Unfinished {
+                self.held += keep(&mut self.packages[at].output, &output, self.held);
+            }
             self.pass_on_test(at, name, result, time, output)?;
         }
         Ok(())
@@ -456,14 +460,16 @@ fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
     }
 }
 
-/// The message is the first line that the test itself has printed.
+/// The message is the crash or the time-out, else the first line that the test itself has printed.
 fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {
     cut(&mut output, MAX_TEXT_BYTES);
     let is_own = |line: &&str| {
         let starts = ["=== ", "--- ", "FAIL", "ok ", "PASS", "exit status", "#"];
         !line.is_empty() && !starts.iter().any(|start| line.starts_with(start))
     };
-    let message = output.lines().map(str::trim).find(is_own).map(str::to_owned);
+    let is_crash = |line: &&str| line.starts_with("panic: ") || line.starts_with("fatal error: ");
+    let crash = output.lines().find(is_crash).filter(|_| output.contains("\ngoroutine "));
+    let message = crash.or_else(|| output.lines().map(str::trim).find(is_own)).map(str::to_owned);
     let text = Some(output).filter(|output| !output.trim().is_empty());
     TestDetail { kind, type_name: None, message, text }
 }
