@@ -38,7 +38,7 @@ impl Repetitions {
         let is_candidate = match element.repeats {
             _ if case.kind == TestRowKind::Suite => true,
             RepeatedTest::OtherTests => false,
-            RepeatedTest::Pytest | RepeatedTest::Go => true,
+            RepeatedTest::Pytest | RepeatedTest::Go | RepeatedTest::Numbered => true,
             RepeatedTest::Xctest => {
                 case.suite == case.classname && &*case.classname != SWIFT_TESTING
             }
@@ -72,6 +72,10 @@ impl Repetitions {
             let is_of_each_worker = is_of_each_worker(&groups, of_element);
             let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
                 RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
+                // The first run again is that on another device.
+                RepeatedTest::Numbered => {
+                    group.chunk_by(|a, b| a.run < b.run).map(<[_]>::to_vec).collect()
+                }
                 _ => vec![group],
             });
             for group in groups.collect::<Vec<_>>() {
@@ -217,7 +221,9 @@ fn runs_of_failures<'a>(
 fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
     // The element of a failed assertion isn't that of an attempt.
     let is_assertion = repeats == RepeatedTest::Xctest && later.result.is_failed();
-    if matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest) && !is_assertion {
+    let last_counts =
+        matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest | RepeatedTest::Numbered);
+    if last_counts && !is_assertion {
         for detail in &mut case.details {
             if detail.kind != TestDetailKind::Skipped {
                 detail.kind = TestDetailKind::Rerun;

@@ -69,7 +69,7 @@ pub struct HiddenFailures {
 pub struct SuiteElement {
     /// Which one of the report, from 1. 0 stands for the report itself.
     pub number: u32,
-    /// Which run of a Go package in one report, from 1. 0 if the report doesn't tell runs apart.
+    /// Which run of a Go package in one report, or of a test, from 1. 0 if the report doesn't tell runs apart.
     pub run: u32,
     pub repeats: RepeatedTest,
     pub labels: Arc<SuiteLabels>,
@@ -97,6 +97,9 @@ pub enum RepeatedTest {
     /// xcbeautify and xcpretty write an element for each assertion of XCTest that failed, and one for each time that a
     /// test passed: in a run with `-retry-tests-on-failure`, on each device, and with `-test-iterations`.
     Xctest,
+    /// fastlane's `scan` and `trainer` write an element for each run of a test that `-retry-tests-on-failure` ran again,
+    /// with a property that tells which one it is.
+    Numbered,
 }
 
 pub(super) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -> JunitError {

@@ -166,6 +166,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             details: 0,
             failure_details: 0,
             trx_id: String::new(),
+            run: 0,
             inner: None,
             status_text: LimitedText::default(),
         }
@@ -217,7 +218,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         } else if is_nameless {
             self.findings.add(JunitRule::MissingName, open.line, "a test has no name");
         }
-        let OpenCase { mut case, failure_details, inner, trx_id, .. } = open;
+        let OpenCase { mut case, failure_details, inner, trx_id, run, .. } = open;
         let prefix = self.suites.last().and_then(|suite| suite.class_prefix.as_deref());
         if let Some(class) = prefix.and_then(|prefix| case.classname.strip_prefix(prefix)) {
             case.classname = class.into();
@@ -241,7 +242,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             self.trx.hold(trx_id, case);
             return Ok(());
         }
-        self.pass_on(case)
+        self.pass_on_run(case, run)
     }
 
     fn decide_result(&mut self, open: &mut OpenCase, is_cut: bool) {
@@ -339,12 +340,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
     /// Passes on a test of the innermost suite.
     pub(super) fn pass_on(&mut self, case: TestCase) -> Result<(), JunitError> {
+        self.pass_on_run(case, 0)
+    }
+
+    fn pass_on_run(&mut self, case: TestCase, run: u32) -> Result<(), JunitError> {
         self.cases += 1;
         if self.cases > MAX_CASES {
             return Err(JunitError::TooManyCases);
         }
-        if let Some(suite) = self.suites.last() {
+        let Some(suite) = self.suites.last() else { return Ok(()) };
+        if run == 0 {
             (self.on_case)(case, &suite.element);
+        } else {
+            let repeats = RepeatedTest::Numbered;
+            let element = SuiteElement { run, repeats, ..suite.element.clone() };
+            (self.on_case)(case, &element);
         }
         Ok(())
     }

@@ -61,6 +61,8 @@ pub(super) struct OpenCase {
     failure_details: u64,
     /// The id by which TRX names the class at its end.
     pub trx_id: String,
+    /// Which run of the test it is, from 1; 0 if it doesn't say.
+    pub run: u32,
     /// Whether it is the sum of tests in it, and whether one of those failed.
     pub inner: Option<bool>,
     /// What an element says of its result.

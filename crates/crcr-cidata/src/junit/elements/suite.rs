@@ -40,6 +40,9 @@ const QT_TEST_VERSION: &str = "QTestVersion";
 /// WebdriverIO's reporter has it in each suite; every class begins with it.
 const WEBDRIVERIO_BROWSER: &str = "capabilities";
 
+/// fastlane has it in each run of a test that ran several times.
+const FASTLANE_RUN: &str = "repetition";
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
     pub(super) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
@@ -230,6 +233,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             "name" if raw == QT_TEST_VERSION => known = Some(QT_TEST_VERSION),
             "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
             "name" if raw == WEBDRIVERIO_BROWSER => known = Some(WEBDRIVERIO_BROWSER),
+            "name" if raw == FASTLANE_RUN => known = Some(FASTLANE_RUN),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
             _ if raw.len() <= MAX_VARIANT_CHARS => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
@@ -243,6 +247,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             return;
         }
         let Some((known, mut value)) = known.zip(value) else { return };
+        if known == FASTLANE_RUN {
+            if let Some(open) = &mut self.case {
+                open.run = run_of_fastlane(&value);
+            }
+            return;
+        }
         if VARIANT_PROPERTIES.contains(&known) {
             value = without_builds(&value);
         }
@@ -365,6 +375,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         };
         case.details.push(detail);
         self.pass_on(case)
+    }
+}
+
+/// `First Run`, and `Retry 1` of a test that failed. With `-test-iterations` alone it is called otherwise, and each result
+/// counts.
+fn run_of_fastlane(name: &str) -> u32 {
+    match name.strip_prefix("Retry ").map(str::parse::<u32>) {
+        Some(Ok(number @ 1..=1_000)) => number + 1,
+        _ => u32::from(name == "First Run"),
     }
 }
 

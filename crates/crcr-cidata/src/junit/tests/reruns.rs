@@ -220,6 +220,37 @@ fn attempt_of_dotnet_that_ran_only_failed_tests_gets_the_others_from_the_first_o
     assert!(!of_paths.contains(paths[0]) && !of_paths.contains(paths[3]));
 }
 
+/// What fastlane writes of Xcode 16's results.
+#[test]
+fn test_that_fastlane_shows_as_retried_is_one_test_with_its_attempts() {
+    use TestResult::{Failure, Success};
+    let run = |name: &str, result: &str, run: &str| {
+        format!(
+            "<testcase name='{name}()' classname='ATests' time='1'>{result}<properties><property \
+             name='repetition' value='{run}'/></properties></testcase>"
+        )
+    };
+    let red = "<failure message='no'/>";
+    let read = |runs: &[String]| {
+        read(format!(
+            "<testsuites tests='2' failures='0' skipped='0' time='5'><testsuite name='AppTests' tests='2' \
+             failures='0'><testsuite name='ATests' tests='2' failures='0'>{}</testsuite></testsuite></testsuites>",
+            runs.concat()
+        ))
+    };
+    let flaky = [run("a", red, "First Run"), run("a", red, "Retry 1"), run("a", "", "Retry 2")];
+    let red_at_last = [run("b", red, "First Run"), run("b", red, "Retry 1")];
+    let report = read(&[flaky.concat(), red_at_last.concat()]);
+    assert_eq!(attempts(&report), [(Success, 3, true), (Failure, 2, false)]);
+    assert_eq!(report.cases[0].details[0].kind, TestDetailKind::Rerun);
+    assert!(report.uncounted_failure().is_none(), "{:?}", report.summary.findings);
+    // On a second device it begins again, and repetitions that were asked for each count.
+    let two_devices = read(&[flaky.concat(), run("a", red, "First Run"), run("a", red, "Retry 1")]);
+    assert_eq!(attempts(&two_devices), [(Success, 3, true), (Failure, 2, false)]);
+    let asked = [run("a", red, "Repetition 1"), run("a", "", "Repetition 2")];
+    assert_eq!(attempts(&read(&asked)), [(Failure, 1, false), (Success, 1, false)]);
+}
+
 /// What Gradle writes with `reports.junitXml.mergeReruns = true`.
 #[test]
 fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
