@@ -324,6 +324,15 @@ pub(super) fn without_versions(browser: &str) -> String {
     words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// cargo2junit numbers the programs of tests, of which a new crate is one more: the suite `cargo test #3` is of the package
+/// `testsuite/cargo test #3`.
+pub(super) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Option<&'a str> {
+    let (plain, number) = name.rsplit_once(" #")?;
+    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    let is_of_package = package?.strip_prefix("testsuite/") == Some(name);
+    (is_number && is_of_package).then_some(plain)
+}
+
 /// A worker's number is another one in the next run: to RSpec's suite parallel_tests adds that of a process, which runs
 /// other files each time, and Gradle numbers all processes of its tests.
 pub(super) fn without_worker(name: &str) -> &str {

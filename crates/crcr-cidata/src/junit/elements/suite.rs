@@ -12,7 +12,8 @@ use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{
-    CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds, without_worker,
+    CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds, without_program,
+    without_worker,
 };
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
@@ -160,10 +161,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         );
         suite.declared.count_failed();
         if let Some(name) = name {
+            let of_program = without_program(&name, package.as_deref());
+            if of_program.is_some() {
+                package = None;
+            }
+            let name = of_program.unwrap_or(&name);
             if name == "pytest" {
                 suite.element.repeats = RepeatedTest::Pytest;
             }
-            let name = without_worker(&name);
+            let name = without_worker(name);
             suite.name = stable_name(name, day.as_deref().filter(|day| day.len() == 10)).into();
             suite.take_browsers_of_testcafe(name);
             if name == "Testem Tests" {

@@ -239,6 +239,24 @@ fn file_of_a_test_has_no_test_and_no_line_in_it() {
 }
 
 #[test]
+fn test_of_cargo2junit_is_the_same_one_after_a_new_crate_before_its_own() {
+    let suite = |number: u32, class: &str| {
+        format!(
+            "<testsuite id='{number}' name='cargo test #{number}' package='testsuite/cargo test #{number}' tests='1' \
+             hostname='localhost'><testcase name='adds' classname='{class}' time='0'/></testsuite>"
+        )
+    };
+    let before = only(suite(0, "math::tests"));
+    assert_eq!((&*before.suite, before.variant.as_deref()), ("cargo test", None));
+    let after =
+        read(format!("<testsuites>{}{}</testsuites>", suite(0, "new"), suite(1, "math::tests")));
+    assert_eq!(after.cases[1], before);
+    // Whatever another tool counts is a name.
+    let other = only("<testsuite name='issue #7'><testcase name='a' time='0'/></testsuite>");
+    assert_eq!(&*other.suite, "issue #7");
+}
+
+#[test]
 fn rspec_suite_of_any_process_of_parallel_tests_is_one_suite() {
     let of = |name: &str| {
         only(format!(
