@@ -361,7 +361,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
     pub(in super::super) fn open_detail(
         &mut self,
-        kind: TestDetailKind,
+        mut kind: TestDetailKind,
         tag: &BytesStart<'_>,
         line: u64,
     ) -> ReportElement {
@@ -381,6 +381,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 detail.type_name = value;
             }
         });
+        // godog writes each step that it skips as an error, and counts none of them.
+        let is_error = kind == TestDetailKind::Error && self.case.is_some();
+        if is_error && detail.type_name.as_deref() == Some("skipped") {
+            kind = TestDetailKind::Skipped;
+            detail.kind = kind;
+        }
         self.detail = Some(detail);
         self.count_detail(kind);
         ReportElement::Detail

@@ -2,6 +2,7 @@ mod files;
 mod identity;
 mod reruns;
 mod results;
+mod skips;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestResult};
 

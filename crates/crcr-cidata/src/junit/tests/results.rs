@@ -556,24 +556,6 @@ fn status_that_begins_with_a_failure_or_is_another_tools_word_is_one() {
     assert_eq!(passed.result, TestResult::Success);
 }
 
-/// `ct_run` and Rebar fail for it; what a suite itself skips is `tc_user_skip`.
-#[test]
-fn test_of_common_test_that_a_failed_setup_skips_is_an_error() {
-    let of = |reason: &str| {
-        format!(
-            "<testcase name='adds' time='0.1'><skipped type='skip' \
-             message='Test adds in a_SUITE skipped!'>{reason}</skipped></testcase>"
-        )
-    };
-    let setup = of("{tc_auto_skip,{failed,{a_SUITE,init_per_testcase,\n  {badmatch,1}}}}");
-    let chosen = of("{tc_user_skip,\"no tc_auto_skip\"}");
-    let report = read(format!(
-        "<testsuite name='a_SUITE' tests='2' failures='0' errors='0' skipped='2'>{setup}{chosen}</testsuite>"
-    ));
-    assert_eq!(results(&report), [("adds", TestResult::Error), ("adds", TestResult::Skipped)]);
-    assert!(report.uncounted_failure().is_none());
-}
-
 /// Of Qt 6, errors are errors, and a test that is skipped says so.
 #[test]
 fn message_of_qt_test_is_no_error() {
