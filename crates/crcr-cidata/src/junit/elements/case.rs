@@ -29,11 +29,14 @@ impl OpenCase {
         self.failure_details = 0;
     }
 
-    /// Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
-    fn fail_skips_of_failed_setups(&mut self) {
+    /// A run of Erlang's Common Test fails for a test that a failed setup didn't let run, and one of nose2 for a test that
+    /// is expected to fail and passed.
+    fn fail_skips_that_fail_the_run(&mut self) {
         for detail in &mut self.case.details {
             let text = detail.text.as_deref().unwrap_or_default();
-            if detail.kind == TestDetailKind::Skipped && text.starts_with("{tc_auto_skip,") {
+            let is_failure = text.starts_with("{tc_auto_skip,")
+                || detail.message.as_deref() == Some("test passes unexpectedly");
+            if detail.kind == TestDetailKind::Skipped && is_failure {
                 detail.kind = TestDetailKind::Error;
                 self.case.result = TestResult::Error;
                 self.failure_details += 1;
@@ -254,7 +257,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if skips(&open.case).any(may_fail) {
             open.overrule(TestResult::Skipped);
         }
-        open.fail_skips_of_failed_setups();
+        open.fail_skips_that_fail_the_run();
         self.forgive_warnings(open);
         if open.is_marked_flaky {
             open.take_failures_for_reruns();

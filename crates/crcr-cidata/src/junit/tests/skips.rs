@@ -22,6 +22,20 @@ fn test_of_common_test_that_a_failed_setup_skips_is_an_error() {
     assert!(report.uncounted_failure().is_none());
 }
 
+#[test]
+fn unexpected_success_that_nose2_writes_as_a_skip_is_an_error() {
+    let of = |message: &str| {
+        let xml = format!(
+            "<testsuite name='nose2-junit' errors='0' failures='0' skipped='1' tests='1' time='0'>\
+             <testcase classname='t.E' name='test_x' time='0'><skipped message='{message}'/><system-out/>\
+             </testcase></testsuite>"
+        );
+        read(xml).cases[0].result
+    };
+    assert_eq!(of("test passes unexpectedly"), TestResult::Error);
+    assert_eq!(of("expected test failure"), TestResult::Skipped);
+}
+
 /// `godog run` passes with it.
 #[test]
 fn scenario_that_godog_skips_is_no_error_and_one_that_failed_or_is_undefined_stays_red() {
@@ -34,10 +48,7 @@ fn scenario_that_godog_skips_is_no_error_and_one_that_failed_or_is_undefined_sta
          </testcase></testsuite></testsuites>"
     ));
     use TestResult::{Error, Failure, Skipped};
-    assert_eq!(
-        results(&report),
-        [("chosen", Skipped), ("failed", Failure), ("undefined", Error)]
-    );
+    assert_eq!(results(&report), [("chosen", Skipped), ("failed", Failure), ("undefined", Error)]);
     assert!(rules(&report).is_empty(), "{:?}", rules(&report));
     // One that the suite counts as an error is one.
     let counted = format!(
