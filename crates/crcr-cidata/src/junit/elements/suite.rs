@@ -316,7 +316,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             format!("the suite `{}`", shorten(&suite.name))
         };
         let (tests, declared) = (suite.counted.tests, suite.declared);
-        if declared.tests > tests && !suite.declares_attempts() {
+        // pytest counts subtests, which have no element of their own.
+        let counts_more =
+            suite.element.repeats == RepeatedTest::Pytest || suite.declares_attempts();
+        if declared.tests > tests && !counts_more {
             let text = format!("{what} declares {} tests and has {tests}", declared.tests);
             self.findings.add(JunitRule::TestCount, suite.line, text);
             // Once for the innermost suite that lacks them.

@@ -67,6 +67,20 @@ fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
     }
 }
 
+/// Since version 9, without a plugin.
+#[test]
+fn subtests_of_pytest_are_a_part_of_their_test_and_nothing_is_missing() {
+    let report = read(
+        "<testsuites name='pytest tests'><testsuite name='pytest' errors='0' failures='2' skipped='0' tests='7'>\
+         <testcase classname='t' name='test_a' time='0'><failure message='assert 1 != 1'/>\
+         <failure message='contains 1 failed subtest'/></testcase>\
+         <testcase classname='t' name='test_b' time='0'/></testsuite></testsuites>",
+    );
+    use TestResult::{Failure, Success};
+    assert_eq!(attempts(&report), [(Failure, 1, false), (Success, 1, false)]);
+    assert!(rules(&report).is_empty(), "{:?}", rules(&report));
+}
+
 #[test]
 fn tests_that_each_worker_of_xdist_ran_are_not_flaky() {
     use TestResult::{Failure, Success};
