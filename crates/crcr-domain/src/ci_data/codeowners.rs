@@ -47,7 +47,9 @@ impl Codeowners {
         // Runners check a repository out into `…/NAME/NAME`.
         let name = repository.rsplit('/').next().unwrap_or(repository);
         let checkout = format!("/{name}/{name}/");
-        let path = file.find(&checkout).map_or(file, |at| &file[at + checkout.len()..]);
+        // As Windows writes it: `D:\a\NAME\NAME\test\a.js`.
+        let file = file.replace('\\', "/");
+        let path = file.find(&checkout).map_or(&*file, |at| &file[at + checkout.len()..]);
         self.owners(path)
     }
 }
@@ -190,6 +192,8 @@ mod tests {
         let owners = Codeowners::parse("/test/ops/ @ops\n/test/ @tests\n/test/ops/ @ops\n");
         let of = |file, class| owners.owners_of_test("acme/backend", file, class);
         assert_eq!(of(Some("/home/runner/work/backend/backend/test/ops/a.py"), ""), ["@ops"]);
+        assert_eq!(of(Some(r"D:\a\backend\backend\test\ops\a.py"), ""), ["@ops"]);
+        assert_eq!(of(Some(r"test\ops\a.py"), ""), ["@ops"]);
         assert_eq!(of(Some("test/a.py"), "test.ops.A"), ["@tests"], "the file says more");
         assert_eq!(of(None, "test.ops.test_a.TestA"), ["@ops"]);
         assert!(of(Some("/elsewhere/test/ops/a.py"), "").is_empty());
