@@ -123,6 +123,12 @@ pub fn shard(args: &ShardArgs, printer: &Printer) -> Outcome {
     }
     let shards = split(&files, &known, args.shards);
     let (files, seconds) = &shards[args.index - 1];
+    if files.is_empty() {
+        printer.warning(
+            &format!("shard {} of {} has no test files", args.index, args.shards),
+            Some("skip the step then: most test tools run all tests if no file is named"),
+        );
+    }
     printer.data(&match args.format {
         DataFormat::Text => files.iter().map(|file| format!("{file}\n")).collect(),
         DataFormat::Json => {
