@@ -202,6 +202,19 @@ fn propose_adds_flaky_tests_and_removes_only_entries_that_no_longer_fail() {
 }
 
 #[test]
+fn propose_leaves_out_a_test_whose_name_would_cover_others_as_a_pattern() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = load(folder.path(), 20, &[("test_operator[*]", 10, 0), ("test_other", 10, 0)]);
+    let ran = propose(folder.path(), &results).run().expect_code(0);
+    assert!(ran.stdout.contains("test_other") && !ran.stdout.contains("[*]"), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("`tests.ops.test_operator[*]` is flaky, and its name"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn propose_keeps_line_endings_and_indentation_and_refuses_what_it_cannot_edit() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -148,6 +148,12 @@ async fn new_entries(
         if new.len() == args.limit || !seen.insert(pattern.clone()) {
             continue;
         }
+        // `test_op[*]` would cover `test_op[+]` as well.
+        if name(test).contains('*') {
+            let why = "its name can't be a pattern, in which `*` stands for any text";
+            printer.notice(&format!("`{pattern}` is flaky, and {why}"));
+            continue;
+        }
         let Some(owner) = owner(args, &codeowners, test) else {
             printer.notice(&format!(
                 "`{pattern}` is flaky, and has no owner: name one with `--owner`, or in CODEOWNERS"
