@@ -202,6 +202,14 @@ fn propose_adds_flaky_tests_and_removes_only_entries_that_no_longer_fail() {
 }
 
 #[test]
+fn proposed_entry_covers_the_test_in_its_next_run_although_an_address_in_its_name_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = load(folder.path(), 4, &[("test_p[&lt;Foo object at 0x7f4296f7d550&gt;]", 4, 0)]);
+    let ran = propose(folder.path(), &results).run().expect_code(0);
+    assert!(ran.stdout.contains(r#""tests.ops.test_p[<Foo object at *>]""#), "{}", ran.stdout);
+}
+
+#[test]
 fn propose_leaves_out_a_test_whose_name_would_cover_others_as_a_pattern() {
     let folder = tempfile::tempdir().unwrap();
     let results = load(folder.path(), 20, &[("test_operator[*]", 10, 0), ("test_other", 10, 0)]);

@@ -3,6 +3,6 @@
 pub mod job_manifest;
 pub mod junit;
 pub mod logs;
-mod test_names;
+pub mod test_names;
 pub mod test_rows;
 pub mod webhook_archive;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
+use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, full_name};
 
 /// Folders in which names of files are random.
 const TEMPORARY_FOLDERS: [&[u8]; 4] = [b"/tmp/", b"/T/", b"\\Temp\\", b"/temp/"];
@@ -11,6 +11,10 @@ const TEMPORARY_FOLDERS: [&[u8]; 4] = [b"/tmp/", b"/T/", b"\\Temp\\", b"/temp/"]
 /// The name without addresses in memory, hashes of objects and names of temporary files, as in Python's
 /// `test (obj=<Foo object at 0x7f4296f7d550>, dir='/tmp/tmp1zvcafbj')`.
 pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
+    replace_random_parts(name, "")
+}
+
+fn replace_random_parts<'a>(name: &'a str, by: &str) -> Cow<'a, str> {
     if !name.contains("0x") && !name.contains("tmp") && !name.contains('@') {
         return Cow::Borrowed(name);
     }
@@ -24,6 +28,7 @@ pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
             .or_else(|| temporary_file(before, rest));
         if let Some(length) = random {
             kept.push_str(&name[plain_from..at]);
+            kept.push_str(by);
             at += length;
             plain_from = at;
         } else {
@@ -112,8 +117,33 @@ pub(crate) fn without_checkouts<'a>(name: &'a str, repository: &str) -> Cow<'a, 
     if !name.contains(['/', '\\']) {
         return Cow::Borrowed(name);
     }
-    let is_before_path = |c: char| c.is_whitespace() || "\"'`([{<=,|".contains(c);
     name.split_inclusive(is_before_path).map(|word| without_checkout(word, repository)).collect()
+}
+
+fn is_before_path(c: char) -> bool {
+    c.is_whitespace() || "\"'`([{<=,|".contains(c)
+}
+
+/// The pattern of the quarantine that covers a test in its next runs, too: `*` stands for what changes in its class and
+/// name.
+pub fn lasting_pattern(repository: &str, suite: &str, class: &str, name: &str) -> String {
+    let lasting = |text: &str| -> String {
+        let text = replace_random_parts(text, "*");
+        let with_any_checkout = |word: &str| match without_checkout(word, repository).len() {
+            kept if kept == word.len() => word.to_owned(),
+            // From the separator on that ends the folder.
+            kept => format!("*{}", &word[word.len() - kept - 1..]),
+        };
+        text.split_inclusive(is_before_path).map(with_any_checkout).collect()
+    };
+    let file = without_line(class);
+    let class = if file == class { lasting(class) } else { format!("{}:*", lasting(file)) };
+    let name = match place_length(name).filter(|length| *length < name.len()) {
+        Some(length) if name.starts_with('[') => format!("[*] {}", lasting(&name[length..])),
+        Some(length) => format!("test_*_{}", lasting(&name[length..])),
+        None => lasting(name),
+    };
+    full_name(&lasting(suite), &class, &name)
 }
 
 /// The class without the line of the test, which busted writes behind the file: `./a_spec.lua:3`.
@@ -262,6 +292,22 @@ mod tests {
             ("größe 0x7f4296f7d550", "größe "),
         ] {
             assert_eq!(without_random_parts(name), stable, "{name}");
+        }
+    }
+
+    #[test]
+    fn pattern_of_a_test_has_an_asterisk_for_what_changes_from_run_to_run() {
+        for (class, name, pattern) in [
+            ("c.T", "test_p[<Foo object at 0x7f4296f7d550>]", "c.T.test_p[<Foo object at *>]"),
+            ("T", "[1] acme.Foo@5e91993f", "T.[1] acme.Foo*"),
+            ("/home/runner/work/app/app/a.js", "adds", "*/a.js.adds"),
+            ("a", r"loads(D:\a\app\app\x.dll)", r"a.loads(*\x.dll)"),
+            ("./a_spec.lua:3", "a adds", "./a_spec.lua:*.a adds"),
+            ("a.feature", "[1.2:13] adds", "a.feature.[*] adds"),
+            ("Sum", "test_0001_adds", "Sum.test_*_adds"),
+            ("", "adds[1]", "s.adds[1]"),
+        ] {
+            assert_eq!(lasting_pattern("acme/app", "s", class, name), pattern);
         }
     }
 

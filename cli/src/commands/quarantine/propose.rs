@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 
+use crcr_cidata::test_names::lasting_pattern;
 use crcr_domain::Oncall;
 use crcr_domain::ci_data::codeowners::Codeowners;
 use crcr_domain::ci_data::quarantine::{
@@ -137,8 +138,9 @@ async fn new_entries(
     for test in &stats {
         let is_of =
             |entry: &&QuarantineEntry| entry.matches(&test.suite, &test.classname, &test.name);
+        let pattern = lasting_pattern(&args.stored.repo, &test.suite, &test.classname, &test.name);
         let pattern: String =
-            name(test).chars().map(|c| if c.is_control() { '*' } else { c }).collect();
+            pattern.chars().map(|c| if c.is_control() { '*' } else { c }).collect();
         if let Some(entry) = entries.iter().find(is_of) {
             if entry.is_expired(today) {
                 printer.notice(&format!("`{pattern}` is still flaky, and its entry has expired"));
