@@ -129,76 +129,12 @@ impl TestRunResults for ClickHouseResults {
         let mut values = run_values(&key, run.run_id, run.run_attempt);
         values.push(("day".to_owned(), QueryValue::Number(day_of(run.started_at))));
         let of_run = format!("{OF_RUN} AND day = {{day:Int64}}");
-        // A row that was sent twice may not have been merged yet.
-        let once = "LIMIT 1 BY test_id, run_id, run_attempt, report_id";
-        // A row for each test that failed and passed on one commit in different reports of one job and
-        // path, on the day on which it had done both.
-        let flaky_commits = format!(
-            "SELECT any_repository AS repository, on_default, job, test_id, '' AS result,
-                toUInt8(1) AS flaky, toInt64(-1) AS time_us, toUInt8(0) AS is_run
-             FROM (SELECT any(repository) AS any_repository, on_default, job, setup, head_sha,
-                    test_id, sum(failed) AS times_failed, sum(passed) AS times_passed,
-                    sum(flaky) AS times_flaky, minIf(day, failed) AS failed_on,
-                    minIf(day, passed) AS passed_on
-                FROM (SELECT repository, on_default, job, setup, head_sha, test_id, flaky, day,
-                        result IN ('failure', 'error') AS failed, result = 'success' AS passed
-                    FROM crcr_test_run
-                    WHERE repo_key = {{repo:String}} AND day <= {{day:Int64}}
-                        AND day >= {{day:Int64}} - {COMMIT_DAYS} AND head_sha != ''
-                        AND head_sha IN (SELECT head_sha FROM crcr_test_run
-                            WHERE repo_key = {{repo:String}} AND day = {{day:Int64}})
-                        AND test_id IN (SELECT test_id FROM crcr_test_run WHERE {of_run}) {once})
-                GROUP BY on_default, job, setup, head_sha, test_id)
-             WHERE times_failed > 0 AND times_passed > 0 AND times_flaky = 0
-                AND greatest(failed_on, passed_on) = {{day:Int64}}"
-        );
-        // Sorted as the table is, which is faster than to sort when it is written.
-        let sums_of_days = |job: &str, order: &str| {
-            format!(
-                "INSERT INTO crcr_test_day SELECT {{repo:String}}, any(repository), on_default,
-                    any({job}) AS any_job, {{day:Int64}}, test_id, sum(is_run),
-                    sum(result IN ('failure', 'error')), sum(result = 'skipped'), sum(flaky),
-                    sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
-                 FROM (SELECT repository, on_default, job, test_id, result, flaky, time_us,
-                        toUInt8(1) AS is_run
-                    FROM (SELECT repository, on_default, job, test_id, run_id, run_attempt,
-                            report_id, result, flaky, time_us
-                        FROM crcr_test_run
-                        WHERE repo_key = {{repo:String}} AND day = {{day:Int64}} AND test_id IN
-                            (SELECT test_id FROM crcr_test_run WHERE {of_run}) {once})
-                    UNION ALL {flaky_commits})
-                 GROUP BY on_default, cityHash64({job}), test_id ORDER BY {order}"
-            )
-        };
-        // Groups by numbers take a third of the time of groups by text. Two texts of one report or test
-        // would have to share a hash of 64 bits.
         let statements = [
-            format!(
-                "INSERT INTO crcr_failed_test_run SELECT repo_key, day, test_id, run_id,
-                    run_attempt, report_id, head_sha, job_id, job, kind, suite, classname, name,
-                    file, result, time_us, details
-                 FROM crcr_test_run WHERE {of_run} AND result IN ('failure', 'error')"
-            ),
-            format!(
-                "INSERT INTO crcr_test_run_summary SELECT {{repo:String}}, {{day:Int64}},
-                    any(on_default), any(run_id), any(run_attempt), report_id, any(job),
-                    any(job_base), any(config), any(sharded_file), any(classname),
-                    count(), sum(result = 'success'), sum(result = 'failure'),
-                    sum(result = 'error'), sum(result = 'skipped'), sum(result = 'unfinished'),
-                    sum(flaky), sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
-                 FROM (SELECT on_default, run_id, run_attempt, report_id, test_id, job, job_base,
-                        config, sharded_file, classname, result, flaky, time_us
-                    FROM crcr_test_run WHERE {of_run} {once})
-                 GROUP BY report_id, cityHash64(sharded_file, classname)"
-            ),
-            format!(
-                "INSERT INTO crcr_test SELECT {{repo:String}}, on_default, test_id, any(suite),
-                    any(classname), any(name), any(file), any(variant), {{day:Int64}},
-                    toUInt32(4294967295 - {{day:Int64}})
-                 FROM crcr_test_run WHERE {of_run} GROUP BY on_default, test_id"
-            ),
-            sums_of_days("''", "on_default, test_id"),
-            sums_of_days("job", "on_default, any_job, test_id"),
+            insert_failed_tests(&of_run),
+            insert_summaries(&of_run),
+            insert_tests(&of_run),
+            insert_sums_of_days(&of_run, "''", "on_default, test_id"),
+            insert_sums_of_days(&of_run, "job", "on_default, any_job, test_id"),
         ];
         let queries = statements.iter().map(|sql| self.query(sql, &values));
         futures_util::future::try_join_all(queries).await?;
@@ -501,6 +437,89 @@ impl ClickHouseResults {
         }
         Ok(stats)
     }
+}
+
+/// A row that was sent twice may not have been merged yet.
+const ONCE: &str = "LIMIT 1 BY test_id, run_id, run_attempt, report_id";
+
+fn insert_failed_tests(of_run: &str) -> String {
+    format!(
+        "INSERT INTO crcr_failed_test_run SELECT repo_key, day, test_id, run_id,
+            run_attempt, report_id, head_sha, job_id, job, kind, suite, classname, name,
+            file, result, time_us, details
+         FROM crcr_test_run WHERE {of_run} AND result IN ('failure', 'error')"
+    )
+}
+
+/// Groups by numbers take a third of the time of groups by text. Two texts of one report would have to share a hash of
+/// 64 bits.
+fn insert_summaries(of_run: &str) -> String {
+    format!(
+        "INSERT INTO crcr_test_run_summary SELECT {{repo:String}}, {{day:Int64}},
+            any(on_default), any(run_id), any(run_attempt), report_id, any(job),
+            any(job_base), any(config), any(sharded_file), any(classname),
+            count(), sum(result = 'success'), sum(result = 'failure'),
+            sum(result = 'error'), sum(result = 'skipped'), sum(result = 'unfinished'),
+            sum(flaky), sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
+         FROM (SELECT on_default, run_id, run_attempt, report_id, test_id, job, job_base,
+                config, sharded_file, classname, result, flaky, time_us
+            FROM crcr_test_run WHERE {of_run} {ONCE})
+         GROUP BY report_id, cityHash64(sharded_file, classname)"
+    )
+}
+
+fn insert_tests(of_run: &str) -> String {
+    format!(
+        "INSERT INTO crcr_test SELECT {{repo:String}}, on_default, test_id, any(suite),
+            any(classname), any(name), any(file), any(variant), {{day:Int64}},
+            toUInt32(4294967295 - {{day:Int64}})
+         FROM crcr_test_run WHERE {of_run} GROUP BY on_default, test_id"
+    )
+}
+
+/// `job` is the column, or `''` for the sums of all jobs together. `order` is that of the table: to sort here is faster
+/// than to sort when it is written.
+fn insert_sums_of_days(of_run: &str, job: &str, order: &str) -> String {
+    let flaky_commits = flaky_commits(of_run);
+    format!(
+        "INSERT INTO crcr_test_day SELECT {{repo:String}}, any(repository), on_default,
+            any({job}) AS any_job, {{day:Int64}}, test_id, sum(is_run),
+            sum(result IN ('failure', 'error')), sum(result = 'skipped'), sum(flaky),
+            sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
+         FROM (SELECT repository, on_default, job, test_id, result, flaky, time_us,
+                toUInt8(1) AS is_run
+            FROM (SELECT repository, on_default, job, test_id, run_id, run_attempt,
+                    report_id, result, flaky, time_us
+                FROM crcr_test_run
+                WHERE repo_key = {{repo:String}} AND day = {{day:Int64}} AND test_id IN
+                    (SELECT test_id FROM crcr_test_run WHERE {of_run}) {ONCE})
+            UNION ALL {flaky_commits})
+         GROUP BY on_default, cityHash64({job}), test_id ORDER BY {order}"
+    )
+}
+
+/// A row for each test that failed and passed on one commit in different reports of one job and path, on the day on
+/// which it had done both.
+fn flaky_commits(of_run: &str) -> String {
+    format!(
+        "SELECT any_repository AS repository, on_default, job, test_id, '' AS result,
+            toUInt8(1) AS flaky, toInt64(-1) AS time_us, toUInt8(0) AS is_run
+         FROM (SELECT any(repository) AS any_repository, on_default, job, setup, head_sha,
+                test_id, sum(failed) AS times_failed, sum(passed) AS times_passed,
+                sum(flaky) AS times_flaky, minIf(day, failed) AS failed_on,
+                minIf(day, passed) AS passed_on
+            FROM (SELECT repository, on_default, job, setup, head_sha, test_id, flaky, day,
+                    result IN ('failure', 'error') AS failed, result = 'success' AS passed
+                FROM crcr_test_run
+                WHERE repo_key = {{repo:String}} AND day <= {{day:Int64}}
+                    AND day >= {{day:Int64}} - {COMMIT_DAYS} AND head_sha != ''
+                    AND head_sha IN (SELECT head_sha FROM crcr_test_run
+                        WHERE repo_key = {{repo:String}} AND day = {{day:Int64}})
+                    AND test_id IN (SELECT test_id FROM crcr_test_run WHERE {of_run}) {ONCE})
+            GROUP BY on_default, job, setup, head_sha, test_id)
+         WHERE times_failed > 0 AND times_passed > 0 AND times_flaky = 0
+            AND greatest(failed_on, passed_on) = {{day:Int64}}"
+    )
 }
 
 const OF_RUN: &str =
