@@ -228,59 +228,73 @@ pub fn definition() -> clap::Command {
 
 fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {
     let root = Cli::command();
-    let mut leaf = &root;
-    for arg in args.iter().skip(1) {
-        if let Some(sub) = arg.to_str().and_then(|name| leaf.find_subcommand(name)) {
-            leaf = sub;
-        }
+    let command = named_command(&root, &args);
+    let valued = command.get_arguments().filter(|arg| arg.get_action().takes_values());
+    let valued: Vec<&str> = valued.filter_map(clap::Arg::get_long).collect();
+    let GivenArgs { mut args, flags, separator } = GivenArgs::of(args, &valued);
+    if std::ptr::eq(command, &root) {
+        return args;
     }
-    let takes_value = |flag: &str| {
-        leaf.get_arguments()
-            .filter(|arg| arg.get_action().takes_values())
-            .find(|arg| arg.get_long() == Some(flag))
-            .is_some()
-    };
-    let mut given = Vec::new();
-    let mut out = Vec::with_capacity(args.len());
-    let mut rest = args.into_iter().peekable();
-    let mut positional_only = None;
-    while let Some(arg) = rest.next() {
-        if arg == "--" {
-            positional_only = Some(out.len());
-            out.push(arg);
-            out.extend(rest);
-            break;
-        }
-        if let Some(flag) = arg.to_str().and_then(|text| text.strip_prefix("--")) {
-            let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (flag, None),
-            };
-            if takes_value(name) {
-                let next_is_empty = value.is_none() && rest.peek().is_some_and(|v| v.is_empty());
-                if value == Some("") || next_is_empty {
-                    if next_is_empty {
-                        rest.next();
-                    }
-                    continue;
-                }
-                given.push(name.to_owned());
-            }
-        }
-        out.push(arg);
-    }
-    let inputs = leaf.get_arguments().filter_map(|arg| {
-        let name = arg.get_long().filter(|_| arg.get_action().takes_values())?;
+    let inputs = valued.iter().filter_map(|name| {
         let variable = format!("INPUT_{}", name.to_uppercase().replace('-', "_"));
-        let value = env.get(&variable).filter(|_| !given.iter().any(|flag| flag == name))?;
+        let value = env.get(&variable).filter(|_| !flags.iter().any(|flag| flag == name))?;
         // As GitHub's own library does: a value from a block of YAML or a secret may end with a line break.
         let value = Some(value.trim()).filter(|value| !value.is_empty()).unwrap_or(value);
         Some(OsString::from(format!("--{name}={value}")))
     });
-    match positional_only.filter(|_| !std::ptr::eq(leaf, &root)) {
-        Some(at) => drop(out.splice(at..at, inputs)),
-        None if !std::ptr::eq(leaf, &root) => out.extend(inputs),
-        None => {}
+    let end = separator.unwrap_or(args.len());
+    drop(args.splice(end..end, inputs));
+    args
+}
+
+/// The command that the arguments name.
+fn named_command<'a>(root: &'a clap::Command, args: &[OsString]) -> &'a clap::Command {
+    args.iter().skip(1).fold(root, |command, arg| {
+        arg.to_str().and_then(|name| command.find_subcommand(name)).unwrap_or(command)
+    })
+}
+
+struct GivenArgs {
+    /// Without flags whose value is empty.
+    args: Vec<OsString>,
+    /// The names of flags that have a value.
+    flags: Vec<String>,
+    /// Where `--` is in `args`.
+    separator: Option<usize>,
+}
+
+impl GivenArgs {
+    /// `valued` has the names of all flags that take a value.
+    fn of(args: Vec<OsString>, valued: &[&str]) -> Self {
+        let mut given =
+            Self { args: Vec::with_capacity(args.len()), flags: vec![], separator: None };
+        let mut rest = args.into_iter().peekable();
+        while let Some(arg) = rest.next() {
+            if arg == "--" {
+                given.separator = Some(given.args.len());
+                given.args.push(arg);
+                given.args.extend(rest);
+                break;
+            }
+            if let Some(flag) = arg.to_str().and_then(|text| text.strip_prefix("--")) {
+                let (name, value) = match flag.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (flag, None),
+                };
+                if valued.contains(&name) {
+                    let next_is_empty =
+                        value.is_none() && rest.peek().is_some_and(|next| next.is_empty());
+                    if next_is_empty {
+                        rest.next();
+                    }
+                    if next_is_empty || value == Some("") {
+                        continue;
+                    }
+                    given.flags.push(name.to_owned());
+                }
+            }
+            given.args.push(arg);
+        }
+        given
     }
-    out
 }

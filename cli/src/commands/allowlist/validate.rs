@@ -33,42 +33,15 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         Some(base) => Some(AllowlistFile::read_revision(base, env)?.parse(upstream)),
         None => None,
     };
-    let (renames, unseen_renames) = match &base {
-        Some(base) if args.online.online => {
-            let found =
-                online::find_renames(&args.online, &base.policy, &outcome.policy, env, printer);
-            let (renames, unseen) = found.await?;
-            (Some(renames), unseen)
-        }
-        _ => (None, vec![]),
-    };
-    let proven = renames.as_deref().unwrap_or_default();
-    for RepositoryRename { from, to, id } in proven {
-        printer.notice(&format!(
-            "`{to}` is `{from}` under a new name, neither added nor removed: GitHub answers with repository {id} \
-             to both"
-        ));
-    }
-    let changes = base.as_ref().map(|base| changes_table(base, &outcome, proven));
-    if let Some(base) = &base {
-        let reason = match &args.reason {
-            Some(reason) => reason.clone(),
-            None => description(&Runner::new(env, printer))?,
-        };
-        let found = diff::review(base, &outcome, renames.as_deref(), &reason);
-        outcome.findings.extend(found);
-    }
-    let evidence = match &base {
+    let (renames, unseen_renames) =
+        find_renames(args, base.as_ref(), &outcome, env, printer).await?;
+    let review = match &base {
         Some(base) => {
-            review_level_changes(&args.evidence, None, (&base.policy, proven), &mut outcome).await?
+            let tools = (env, printer);
+            review_change(args, base, &mut outcome, renames.as_deref(), tools).await?
         }
-        None => vec![],
+        None => String::new(),
     };
-    if let Some(base) = &base {
-        let (token, tools) = (args.online.github_token.as_ref(), (env, printer));
-        let base = (&base.policy, proven);
-        approval::review(&args.approval, token, upstream, base, &mut outcome, tools).await?;
-    }
     let mut checked = if args.online.online {
         online::check(&args.online, &outcome, upstream, OnlineScope::Everything, env, printer)
             .await?
@@ -94,6 +67,64 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         listed: ListedEntries::Repositories(outcome.policy.len()),
         not_checked: &checked.not_checked,
     };
+    print_report(args, &report, printer)?;
+    if env.get(env_vars::GITHUB_OUTPUT).is_some() {
+        let comment = report.render(FindingsFormat::Markdown, false) + &review;
+        set_workflow_outputs(&Runner::new(env, printer), args, &report, &comment)?;
+    }
+    Ok(ExitCode::from(u8::from(outcome.findings.errors() > 0)))
+}
+
+/// The entries that have only a new name, `None` if GitHub isn't asked; and a sentence for each that the token can't
+/// see.
+async fn find_renames(
+    args: &ValidateArgs,
+    base: Option<&ParseOutcome>,
+    head: &ParseOutcome,
+    env: &Env,
+    printer: &Printer,
+) -> Result<(Option<Vec<RepositoryRename>>, Vec<String>), Failure> {
+    let Some(base) = base.filter(|_| args.online.online) else { return Ok((None, vec![])) };
+    let found = online::find_renames(&args.online, &base.policy, &head.policy, env, printer);
+    let (renames, unseen) = found.await?;
+    for RepositoryRename { from, to, id } in &renames {
+        printer.notice(&format!(
+            "`{to}` is `{from}` under a new name, neither added nor removed: GitHub answers with repository {id} \
+             to both"
+        ));
+    }
+    Ok((Some(renames), unseen))
+}
+
+/// Reviews the change from `base`: adds its findings to `head`, and returns its sections of the comment.
+async fn review_change(
+    args: &ValidateArgs,
+    base: &ParseOutcome,
+    head: &mut ParseOutcome,
+    renames: Option<&[RepositoryRename]>,
+    (env, printer): (&Env, &Printer),
+) -> Result<String, Failure> {
+    let proven = renames.unwrap_or_default();
+    let mut sections = changes_table(base, head, proven);
+    let reason = match &args.reason {
+        Some(reason) => reason.clone(),
+        None => description(&Runner::new(env, printer))?,
+    };
+    let found = diff::review(base, head, renames, &reason);
+    head.findings.extend(found);
+    let policy = (&base.policy, proven);
+    let evidence = review_level_changes(&args.evidence, None, policy, head).await?;
+    sections.extend(evidence.iter().map(|shown| &*shown.markdown));
+    let (token, upstream) = (args.online.github_token.as_ref(), &args.file.upstream);
+    approval::review(&args.approval, token, upstream, policy, head, (env, printer)).await?;
+    Ok(sections)
+}
+
+fn print_report(
+    args: &ValidateArgs,
+    report: &FindingsReport<'_>,
+    printer: &Printer,
+) -> Result<(), Failure> {
     if let Some(path) = &args.sarif_file {
         replace_file(Path::new(path), &report.render(FindingsFormat::Sarif, false))?;
     }
@@ -101,14 +132,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     // A quoted line of the file may contain `##[`, which the runner acts on anywhere in a line.
     let guard = args.format == FindingsFormat::Text && printer.is_under_actions();
     printer.data(&if guard { text.replace("##[", "## [") } else { text });
-
-    if env.get(env_vars::GITHUB_OUTPUT).is_some() {
-        let mut comment = report.render(FindingsFormat::Markdown, false);
-        comment.push_str(&changes.unwrap_or_default());
-        comment.extend(evidence.iter().map(|shown| &*shown.markdown));
-        set_workflow_outputs(&Runner::new(env, printer), args, &report, &comment)?;
-    }
-    Ok(ExitCode::from(u8::from(outcome.findings.errors() > 0)))
+    Ok(())
 }
 
 const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which repositories are new, \

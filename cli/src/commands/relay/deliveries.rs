@@ -20,41 +20,10 @@ use crate::printer::Printer;
 pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         DeliveriesCommand::List { store, limit, format } => {
-            let store = open_store(&store, env).await?;
-            let found = deliveries::newest(&*store, limit).await.map_err(store_failure)?;
-            let dead = deliveries::dead_letters(&*store, limit).await.map_err(store_failure)?;
-            match format {
-                DataFormat::Json => {
-                    printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
-                }
-                DataFormat::Text => {
-                    found.iter().for_each(|overview| printer.data_line(&summary_line(overview)));
-                    for group in dead_letters::groups(&*store).await.map_err(store_failure)? {
-                        printer.data_line(&group_line(&group));
-                    }
-                    if found.is_empty() && dead.is_empty() {
-                        printer.notice("no webhook is stored");
-                    }
-                }
-            }
+            list(&*open_store(&store, env).await?, limit, format, printer).await?;
         }
         DeliveriesCommand::Show { id, store, format } => {
-            let store = open_store(&store, env).await?;
-            let found = deliveries::delivery(&*store, &id).await.map_err(store_failure)?;
-            let overview = found.ok_or_else(|| unknown_delivery(&id))?;
-            let explanations = deliveries::explanations(&*store, &overview).await;
-            let explanations = explanations.map_err(store_failure)?;
-            match format {
-                DataFormat::Json => {
-                    let mut document = json!(overview);
-                    document["explanations"] = json!(explanations);
-                    printer.data_line(&document.to_string());
-                }
-                DataFormat::Text => {
-                    printer.data_line(&details_text(&overview));
-                    explanations.iter().for_each(|line| printer.data_line(&format!("  {line}")));
-                }
-            }
+            show(&*open_store(&store, env).await?, &id, format, printer).await?;
         }
         DeliveriesCommand::Discard { key: None, repo, store } => {
             let repo = read_repo(repo)?
@@ -86,6 +55,54 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn list(
+    store: &dyn StateStore,
+    limit: usize,
+    format: DataFormat,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    let found = deliveries::newest(store, limit).await.map_err(store_failure)?;
+    let dead = deliveries::dead_letters(store, limit).await.map_err(store_failure)?;
+    match format {
+        DataFormat::Json => {
+            printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
+        }
+        DataFormat::Text => {
+            found.iter().for_each(|overview| printer.data_line(&summary_line(overview)));
+            for group in dead_letters::groups(store).await.map_err(store_failure)? {
+                printer.data_line(&group_line(&group));
+            }
+            if found.is_empty() && dead.is_empty() {
+                printer.notice("no webhook is stored");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn show(
+    store: &dyn StateStore,
+    id: &str,
+    format: DataFormat,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    let found = deliveries::delivery(store, id).await.map_err(store_failure)?;
+    let overview = found.ok_or_else(|| unknown_delivery(id))?;
+    let explanations = deliveries::explanations(store, &overview).await.map_err(store_failure)?;
+    match format {
+        DataFormat::Json => {
+            let mut document = json!(overview);
+            document["explanations"] = json!(explanations);
+            printer.data_line(&document.to_string());
+        }
+        DataFormat::Text => {
+            printer.data_line(&details_text(&overview));
+            explanations.iter().for_each(|line| printer.data_line(&format!("  {line}")));
+        }
+    }
+    Ok(())
 }
 
 async fn redeliver(

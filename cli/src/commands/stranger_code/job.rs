@@ -47,6 +47,8 @@ struct Caller<'a> {
     permissions: Option<&'a Value>,
     cache_mode: Option<&'a Value>,
     needs: Vec<String>,
+    /// How many workflows have called one another down to this job.
+    depth: usize,
 }
 
 /// The jobs of a workflow as they are read.
@@ -80,9 +82,10 @@ pub fn jobs_of<'a>(
         permissions: None,
         cache_mode: None,
         needs: vec![],
+        depth: 0,
     };
     let mut reading = JobReading { set, jobs: vec![], left: MAX_PARTS };
-    add_jobs(&mut reading, path, workflow, &caller, 0);
+    add_jobs(&mut reading, path, workflow, &caller);
     (reading.left > 0).then_some(reading.jobs)
 }
 
@@ -91,7 +94,6 @@ fn add_jobs<'a>(
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
-    depth: usize,
 ) {
     let named = workflow.get("jobs").and_then(Value::as_mapping);
     let mut waiting: Vec<_> = named
@@ -115,7 +117,7 @@ fn add_jobs<'a>(
             needs: needed.collect(),
             ..ContextScope::default()
         };
-        let job = read_job(reading, (path, workflow), caller, (&name, value), scope, depth);
+        let job = read_job(reading, (path, workflow), caller, (&name, value), scope);
         outputs.insert(name, job);
     }
 }
@@ -132,7 +134,6 @@ fn read_job<'a>(
     caller: &Caller<'a>,
     (name, value): (&str, &'a Value),
     mut scope: ContextScope,
-    depth: usize,
 ) -> Names {
     let set = reading.set;
     if let Some(matrix) = value.get("strategy") {
@@ -159,25 +160,20 @@ fn read_job<'a>(
     let local = called.and_then(own_path);
     if let Some(Source::Read(callee)) = local.and_then(|path| set.source(path))
         && let Some(local) = local
-        && depth < MAX_DEPTH
+        && caller.depth < MAX_DEPTH
     {
-        let event = triggers(callee).and_then(|events| events.get("workflow_call"));
+        let declared = call_event(callee).and_then(|event| event.get("inputs"));
         let inner = Caller {
             prefix: format!("{full_name}/"),
             shown: format!("{shown}: "),
             events,
-            inputs: inputs(event.and_then(|event| event.get("inputs")), value, &scope),
+            inputs: inputs(declared, value, &scope),
             permissions,
             cache_mode,
             needs: needed,
+            depth: caller.depth + 1,
         };
-        let before = reading.jobs.len();
-        add_jobs(reading, local, callee, &inner, depth + 1);
-        let called = reading.jobs[before..].iter().flat_map(|job| job.outputs.values());
-        let merged = Rc::new(ContextReach::of_all(called.map(Rc::as_ref)));
-        let declared = event.and_then(|event| event.get("outputs")).and_then(Value::as_mapping);
-        let names = declared.into_iter().flatten().filter_map(|(name, _)| name.as_str());
-        return names.map(|name| (name.to_lowercase(), merged.clone())).collect();
+        return add_called(reading, local, callee, &inner);
     }
     let mut job = JudgedJob {
         name: full_name,
@@ -204,6 +200,28 @@ fn read_job<'a>(
     outputs
 }
 
+/// The event of a workflow that others can call.
+fn call_event(workflow: &Value) -> Option<&Value> {
+    triggers(workflow).and_then(|events| events.get("workflow_call"))
+}
+
+/// Adds the jobs of a called workflow, and returns its outputs. Each of them may have what any of the jobs leaves.
+fn add_called<'a>(
+    reading: &mut JobReading<'a>,
+    path: &str,
+    workflow: &'a Value,
+    caller: &Caller<'a>,
+) -> Names {
+    let before = reading.jobs.len();
+    add_jobs(reading, path, workflow, caller);
+    let left = reading.jobs[before..].iter().flat_map(|job| job.outputs.values());
+    let merged = Rc::new(ContextReach::of_all(left.map(Rc::as_ref)));
+    let declared = call_event(workflow).and_then(|event| event.get("outputs"));
+    let declared = declared.and_then(Value::as_mapping).into_iter().flatten();
+    let names = declared.filter_map(|(name, _)| name.as_str());
+    names.map(|name| (name.to_lowercase(), merged.clone())).collect()
+}
+
 fn add_steps<'a>(
     reading: &mut JobReading<'a>,
     steps: Vec<&'a Value>,
@@ -215,54 +233,64 @@ fn add_steps<'a>(
         if !reading.take() {
             return;
         }
-        let mut inner = scope.clone();
-        let env = inner.names(value.get("env"));
-        inner.env.extend(env);
-        let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
-        let events = narrowed(&job.events, &condition);
-        let path = action_path(value);
-        // Ours checks out what its inputs say, wherever it is.
-        let local = own_path(&path).filter(|_| !is_checkout_pr(&path));
-        let action = local.and_then(|local| reading.set.action(local));
-        let mut left;
-        match action {
-            Some(Source::Read(action)) if depth < MAX_DEPTH => {
-                let composite = action.get("runs").filter(|runs| runs.get("steps").is_some());
-                if let Some(composite) = composite {
-                    let mut within = ContextScope {
-                        inputs: inputs(action.get("inputs"), value, &inner),
-                        steps: Names::new(),
-                        needs: BTreeMap::new(),
-                        ..inner
-                    };
-                    let before = std::mem::replace(&mut job.events, events);
-                    add_steps(reading, self::steps(composite), &mut within, job, depth + 1);
-                    job.events = before;
-                    left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
-                    Rc::make_mut(&mut scope.written).merge(&within.written);
-                    if let Some(outputs) = action.get("outputs") {
-                        left.merge(&within.reach_all(outputs));
-                    }
-                } else {
-                    left = inner.reach_all(value);
-                    add_program(job, (&path, action), value, inner, events);
+        add_step(reading, value, scope, job, depth);
+    }
+}
+
+fn add_step<'a>(
+    reading: &mut JobReading<'a>,
+    value: &'a Value,
+    scope: &mut ContextScope,
+    job: &mut JudgedJob<'a>,
+    depth: usize,
+) {
+    let mut inner = scope.clone();
+    let env = inner.names(value.get("env"));
+    inner.env.extend(env);
+    let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
+    let events = narrowed(&job.events, &condition);
+    let path = action_path(value);
+    // Ours checks out what its inputs say, wherever it is.
+    let local = own_path(&path).filter(|_| !is_checkout_pr(&path));
+    let action = local.and_then(|local| reading.set.action(local));
+    let mut left;
+    match action {
+        Some(Source::Read(action)) if depth < MAX_DEPTH => {
+            let composite = action.get("runs").filter(|runs| runs.get("steps").is_some());
+            if let Some(composite) = composite {
+                let mut within = ContextScope {
+                    inputs: inputs(action.get("inputs"), value, &inner),
+                    steps: Names::new(),
+                    needs: BTreeMap::new(),
+                    ..inner
+                };
+                let before = std::mem::replace(&mut job.events, events);
+                add_steps(reading, self::steps(composite), &mut within, job, depth + 1);
+                job.events = before;
+                left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
+                Rc::make_mut(&mut scope.written).merge(&within.written);
+                if let Some(outputs) = action.get("outputs") {
+                    left.merge(&within.reach_all(outputs));
                 }
-            }
-            found => {
-                if local.is_some() && !matches!(found, Some(Source::Read(_))) {
-                    let why = format!("uses `{path}`, which can't be read here");
-                    job.unknown.push(why);
-                }
-                left = reach_of_outputs(value, &path, &inner);
-                if scripts(value).iter().any(|script| sets_variables(script)) {
-                    Rc::make_mut(&mut scope.written).merge(&left);
-                }
-                job.steps.push(JobStep { value, scope: inner, events });
+            } else {
+                left = inner.reach_all(value);
+                add_program(job, (&path, action), value, inner, events);
             }
         }
-        if let Some(id) = value.get("id").and_then(Value::as_str) {
-            scope.steps.insert(id.to_lowercase(), Rc::new(left));
+        found => {
+            if local.is_some() && !matches!(found, Some(Source::Read(_))) {
+                let why = format!("uses `{path}`, which can't be read here");
+                job.unknown.push(why);
+            }
+            left = reach_of_outputs(value, &path, &inner);
+            if scripts(value).iter().any(|script| sets_variables(script)) {
+                Rc::make_mut(&mut scope.written).merge(&left);
+            }
+            job.steps.push(JobStep { value, scope: inner, events });
         }
+    }
+    if let Some(id) = value.get("id").and_then(Value::as_str) {
+        scope.steps.insert(id.to_lowercase(), Rc::new(left));
     }
 }
 

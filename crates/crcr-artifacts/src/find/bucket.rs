@@ -231,42 +231,56 @@ impl ArtifactBucket {
             return Ok(Some(FoundArtifact::from_locator(&locator, at, false)));
         }
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
-        let key = archive_key(folder);
-        let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
-        match store.send(head).await.map_err(|refusal| store.error(refusal, &key)) {
-            Ok(head) => {
-                let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
-                let digest = layout::digest_in_metadata(meta);
-                let attempt = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-                let created = head
-                    .last_modified()
-                    .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
-                let at = ArtifactLocation::S3 { store: store.clone(), key };
-                return Ok(Some(FoundArtifact {
-                    archive: Some(ArchiveFormat::Zip),
-                    digest,
-                    size: head.content_length().and_then(|size| u64::try_from(size).ok()),
-                    created,
-                    run_attempt: attempt.or(candidate.attempt),
-                    ..FoundArtifact::new(name, at)
-                }));
-            }
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        match read_zip(store, candidate, name).await? {
+            None => Ok(read_files(store, candidate, name).await?),
+            zip => Ok(zip),
         }
-        let key = format!("{folder}/");
-        let (objects, _) = store.list(&key, false).await?;
-        if objects.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(FoundArtifact {
-            archive: Some(ArchiveFormat::None),
-            size: Some(objects.iter().map(|object| object.size).sum()),
-            created: objects.iter().filter_map(|object| object.modified).max(),
-            run_attempt: candidate.attempt,
-            ..FoundArtifact::new(name, ArtifactLocation::S3 { store: store.clone(), key })
-        }))
     }
+}
+
+async fn read_zip(
+    store: &S3Store,
+    candidate: &BucketCandidate,
+    name: &str,
+) -> Result<Option<FoundArtifact>, StoreError> {
+    let key = archive_key(&candidate.folder);
+    let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
+    let head = match store.send(head).await.map_err(|refusal| store.error(refusal, &key)) {
+        Ok(head) => head,
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
+    let attempt = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
+    let created = head.last_modified().and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
+    Ok(Some(FoundArtifact {
+        archive: Some(ArchiveFormat::Zip),
+        digest: layout::digest_in_metadata(meta),
+        size: head.content_length().and_then(|size| u64::try_from(size).ok()),
+        created,
+        run_attempt: attempt.or(candidate.attempt),
+        ..FoundArtifact::new(name, ArtifactLocation::S3 { store: store.clone(), key })
+    }))
+}
+
+/// An artifact whose files are an object each.
+async fn read_files(
+    store: &S3Store,
+    candidate: &BucketCandidate,
+    name: &str,
+) -> Result<Option<FoundArtifact>, StoreError> {
+    let key = format!("{}/", candidate.folder);
+    let (objects, _) = store.list(&key, false).await?;
+    if objects.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(FoundArtifact {
+        archive: Some(ArchiveFormat::None),
+        size: Some(objects.iter().map(|object| object.size).sum()),
+        created: objects.iter().filter_map(|object| object.modified).max(),
+        run_attempt: candidate.attempt,
+        ..FoundArtifact::new(name, ArtifactLocation::S3 { store: store.clone(), key })
+    }))
 }
 
 /// Runs `work` with the bucket, and again in the right region if the configured one is wrong.
