@@ -196,12 +196,6 @@ impl SccacheBucket {
         let bucket = &self.bucket;
         let region = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
         let skew = date(headers).and_then(|server| skew(server, now)).filter(|_| signed);
-        let partition = AwsRegion::new(&self.region).map_or("aws", |region| region.partition());
-        let arn = format!("arn:{partition}:s3:::{bucket}");
-        let objects = match self.prefix.as_str() {
-            "" => format!("{arn}/*"),
-            prefix => format!("{arn}/{prefix}/*"),
-        };
         match (status.as_u16(), skew) {
             // sccache accepts a missing object, and with 503 it starts and has cache misses.
             (200 | 404 | 503, _) => Ok(()),
@@ -209,39 +203,8 @@ impl SccacheBucket {
                 let (what, hint) = messages::clock_skew(minutes, way);
                 Err(SccacheOff::new(format!("the bucket `{bucket}` answers 403, and {what}"), hint))
             }
-            (403, None) => {
-                let who = if signed {
-                    "the role's policy (and a session policy, if given)".to_owned()
-                } else {
-                    format!("the bucket policy of `{bucket}`")
-                };
-                let whom = if signed { "" } else { " to everybody (`\"Principal\": \"*\"`)" };
-                Err(SccacheOff::new(
-                    format!(
-                        "the bucket `{bucket}` answers 403 to the request that sccache starts with"
-                    ),
-                    format!(
-                        "{who} must allow `s3:GetObject` on `{objects}` and `s3:ListBucket` on \
-                         `{arn}`{whom}: without the second, S3 answers 403 for a missing key"
-                    ),
-                ))
-            }
-            (301 | 307 | 308, _) => {
-                let there = match region.filter(|region| *region != self.region) {
-                    Some(region) => {
-                        format!("the bucket is in `{region}`: give that as `sccache-region`")
-                    }
-                    None => "give the bucket's own region as `sccache-region`".to_owned(),
-                };
-                let status = status.as_u16();
-                Err(SccacheOff::new(
-                    format!(
-                        "the bucket `{bucket}` answers {status}: it is not in `{}`",
-                        self.region
-                    ),
-                    there,
-                ))
-            }
+            (403, None) => Err(self.forbidden(signed)),
+            (code @ (301 | 307 | 308), _) => Err(self.elsewhere(code, region)),
             (other, _) => Err(SccacheOff::new(
                 format!(
                     "the bucket `{bucket}` answers {other} to the request that sccache starts with"
@@ -250,6 +213,42 @@ impl SccacheBucket {
                  bucket policy",
             )),
         }
+    }
+
+    fn forbidden(&self, signed: bool) -> SccacheOff {
+        let bucket = &self.bucket;
+        let partition = AwsRegion::new(&self.region).map_or("aws", |region| region.partition());
+        let arn = format!("arn:{partition}:s3:::{bucket}");
+        let objects = match self.prefix.as_str() {
+            "" => format!("{arn}/*"),
+            prefix => format!("{arn}/{prefix}/*"),
+        };
+        let who = if signed {
+            "the role's policy (and a session policy, if given)".to_owned()
+        } else {
+            format!("the bucket policy of `{bucket}`")
+        };
+        let whom = if signed { "" } else { " to everybody (`\"Principal\": \"*\"`)" };
+        SccacheOff::new(
+            format!("the bucket `{bucket}` answers 403 to the request that sccache starts with"),
+            format!(
+                "{who} must allow `s3:GetObject` on `{objects}` and `s3:ListBucket` on \
+                 `{arn}`{whom}: without the second, S3 answers 403 for a missing key"
+            ),
+        )
+    }
+
+    /// The bucket is in another region than the configured one.
+    fn elsewhere(&self, status: u16, region: Option<&str>) -> SccacheOff {
+        let there = match region.filter(|region| *region != self.region) {
+            Some(region) => format!("the bucket is in `{region}`: give that as `sccache-region`"),
+            None => "give the bucket's own region as `sccache-region`".to_owned(),
+        };
+        let (bucket, ours) = (&self.bucket, &self.region);
+        SccacheOff::new(
+            format!("the bucket `{bucket}` answers {status}: it is not in `{ours}`"),
+            there,
+        )
     }
 
     /// The variables for sccache. `is_defined` tells which variables have a value already: those must be

@@ -37,7 +37,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         Some("all") => PrivateRows::All,
         _ => PrivateRows::Of(upstream(env)?),
     };
-    let (mut rows, mut merge_bases, mut count, mut bad) = (vec![], vec![], 0_u64, 0_u64);
+    let mut replay = Replay::default();
     let results = match args.dry_run {
         true => None,
         false => Some(create_results(args.results.as_deref(), env).await?),
@@ -51,34 +51,19 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
                 .buffer_unordered(READS);
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
-                match read {
-                    Ok(Some(ReplayedObject::Webhook(row))) => {
-                        count += 1;
-                        rows.push(row);
-                    }
-                    Ok(Some(ReplayedObject::MergeBase(fact))) => {
-                        merge_bases.push(Fact::MergeBase(fact));
-                    }
-                    Ok(None) => {}
-                    Err(what) => {
-                        bad += 1;
-                        if bad <= MAX_WARNINGS {
-                            printer.warning(&what, None);
-                        }
-                    }
-                }
-                if rows.len() + merge_bases.len() == ROWS_PER_WRITE {
-                    let (rows, facts) = (mem::take(&mut rows), mem::take(&mut merge_bases));
-                    write(results.as_deref(), rows, facts).await?;
+                replay.add(read, printer);
+                if replay.rows.len() + replay.merge_bases.len() == ROWS_PER_WRITE {
+                    replay.write(results.as_deref()).await?;
                 }
             }
             progress.finish();
         }
     }
-    write(results.as_deref(), rows, merge_bases).await?;
+    replay.write(results.as_deref()).await?;
+    let Replay { webhooks, unreadable, .. } = replay;
     let done = if args.dry_run { "can be replayed" } else { "were replayed" };
-    printer.data_line(&format!("{count} webhooks {done}, {bad} can't be read"));
-    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    printer.data_line(&format!("{webhooks} webhooks {done}, {unreadable} can't be read"));
+    Ok(if unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The archive, and the events whose webhooks are replayed.
@@ -111,14 +96,42 @@ async fn open(args: &ReplayArgs, env: &Env) -> Result<(WebhookArchive, Vec<Strin
     Ok((archive, events))
 }
 
-async fn write(
-    results: Option<&dyn Results>,
+/// What isn't written yet, and how much has been read.
+#[derive(Default)]
+struct Replay {
     rows: Vec<WebhookRow>,
-    facts: Vec<Fact>,
-) -> Result<(), Failure> {
-    let Some(results) = results else { return Ok(()) };
-    results.append_webhooks(rows).await.map_err(results_failure)?;
-    results.append(facts).await.map_err(results_failure)
+    merge_bases: Vec<Fact>,
+    webhooks: u64,
+    unreadable: u64,
+}
+
+impl Replay {
+    /// Takes an object of the archive, or warns that it can't be read.
+    fn add(&mut self, read: Result<Option<ReplayedObject>, String>, printer: &Printer) {
+        match read {
+            Ok(Some(ReplayedObject::Webhook(row))) => {
+                self.webhooks += 1;
+                self.rows.push(row);
+            }
+            Ok(Some(ReplayedObject::MergeBase(fact))) => {
+                self.merge_bases.push(Fact::MergeBase(fact));
+            }
+            Ok(None) => {}
+            Err(what) => {
+                self.unreadable += 1;
+                if self.unreadable <= MAX_WARNINGS {
+                    printer.warning(&what, None);
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, results: Option<&dyn Results>) -> Result<(), Failure> {
+        let (rows, facts) = (mem::take(&mut self.rows), mem::take(&mut self.merge_bases));
+        let Some(results) = results else { return Ok(()) };
+        results.append_webhooks(rows).await.map_err(results_failure)?;
+        results.append(facts).await.map_err(results_failure)
+    }
 }
 
 /// What an object of the archive becomes.

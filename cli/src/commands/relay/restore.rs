@@ -30,37 +30,11 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
     let (restored, resumed) = match (&args.folder, args.since) {
-        (_, Some(since)) => {
-            if since >= now() {
-                return Err(Failure::user("since", "`--since` isn't in the past"));
-            }
-            expect_no_relay(args, env).await?;
-            let store = open_store(&args.store, env).await?;
-            let restored = RestoredStore { backup_at: since, not_copied: vec![] };
-            (restored, mark(&*store, since).await?)
-        }
+        (_, Some(since)) => mark_since(args, since, env).await?,
         (Some(folder), None) => {
-            let manifest = read_manifest(folder)?;
-            for file in &manifest.files {
-                check(folder, file)?;
-            }
-            let at = manifest.backup_at;
-            if at > now() + CLOCK_SKEW {
-                let what =
-                    format!("the backup says that it was made at {at:.0}, which is still to come");
-                return Err(Failure::user("since", what).hint(
-                    "GitHub couldn't be asked for what came after it. Set this machine's clock; if that of the \
-                     backup was wrong, copy its files to their places and use `--since`",
-                ));
-            }
+            let manifest = read_whole_backup(folder)?;
             if args.check {
-                match args.format {
-                    DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
-                    DataFormat::Text => {
-                        printer.data_line(&format!("whole: everything until {at:.0}"));
-                        print_not_copied(&manifest.not_copied, printer);
-                    }
-                }
+                print_check(args, &manifest, printer);
                 return Ok(ExitCode::SUCCESS);
             }
             put_back(args, folder, manifest, env).await?
@@ -80,6 +54,48 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
         DataFormat::Text => print_text(&restored, resumed, lost, env, printer),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Marks a store that was put back by other means.
+async fn mark_since(
+    args: &RestoreArgs,
+    since: Timestamp,
+    env: &Env,
+) -> Result<(RestoredStore, ResumedWork), Failure> {
+    if since >= now() {
+        return Err(Failure::user("since", "`--since` isn't in the past"));
+    }
+    expect_no_relay(args, env).await?;
+    let store = open_store(&args.store, env).await?;
+    let restored = RestoredStore { backup_at: since, not_copied: vec![] };
+    Ok((restored, mark(&*store, since).await?))
+}
+
+/// The manifest of a backup, after a check of all its files.
+fn read_whole_backup(folder: &Path) -> Result<BackupManifest, Failure> {
+    let manifest = read_manifest(folder)?;
+    for file in &manifest.files {
+        check(folder, file)?;
+    }
+    let at = manifest.backup_at;
+    if at > now() + CLOCK_SKEW {
+        let what = format!("the backup says that it was made at {at:.0}, which is still to come");
+        return Err(Failure::user("since", what).hint(
+            "GitHub couldn't be asked for what came after it. Set this machine's clock; if that of the \
+             backup was wrong, copy its files to their places and use `--since`",
+        ));
+    }
+    Ok(manifest)
+}
+
+fn print_check(args: &RestoreArgs, manifest: &BackupManifest, printer: &Printer) {
+    match args.format {
+        DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
+        DataFormat::Text => {
+            printer.data_line(&format!("whole: everything until {:.0}", manifest.backup_at));
+            print_not_copied(&manifest.not_copied, printer);
+        }
+    }
 }
 
 /// A relay that runs would send dispatches again whose jobs it hears of.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
+use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport,
     is_compressed_report,
@@ -87,43 +87,10 @@ pub fn read(
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;
-    let mut tally = TestTally::default();
-    let mut failed = Vec::new();
-    let mut quarantined = QuarantinedFailures::default();
-    let mut reports = 0;
-    for (path, why) in &found.unreadable {
-        let path = path.display().to_string();
-        printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
-        quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
-    }
-    for entry in found.entries.iter().filter(|entry| is_compressed_report(&entry.path)) {
-        printer.warning(&format!("`{}` isn't read: {COMPRESSED_REPORT}", entry.path), None);
-        quarantined.not_all.push(format!("`{}` is compressed", entry.path));
-    }
-    let attempts = EarlierAttempts::of(found.entries.iter().map(|entry| entry.path.as_str()));
-    let is_counted = |entry: &&FileEntry| is_report(entry) && !attempts.contains(&entry.path);
-    for entry in found.entries.iter().filter(is_counted) {
-        let path = found.root.join(&entry.path);
-        let earlier = attempts.before(&entry.path).iter().map(|path| found.root.join(path));
-        match add(&path, earlier, quarantine, &mut tally, &mut failed, &mut quarantined) {
-            Ok(()) => reports += 1,
-            // Such as a coverage report that the glob finds as well.
-            Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
-                if other.has_no_tests() =>
-            {
-                printer.notice(&format!("`{}` is left out: {other}", entry.path));
-            }
-            Err(problem) => {
-                reports += 1;
-                let hint = match &problem {
-                    ReportProblem::Unreadable(JunitError::OtherFile(other)) => other.hint(),
-                    _ => None,
-                };
-                printer.warning(&format!("`{}`: {problem}", entry.path), hint);
-                quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
-            }
-        }
-    }
+    let mut sums = ReportSums::default();
+    sums.note_unread(&found, printer);
+    sums.add_all(&found, quarantine, printer);
+    let ReportSums { reports, tally, failed, mut quarantined } = sums;
     if reports == 0 {
         let globs = globs.join("`, `");
         let hint = "the tests may have died before they wrote a report";
@@ -172,33 +139,85 @@ fn globs_without_report(query: &FileQuery<'_>) -> Vec<String> {
     missing.map(|line| format!("there is no report at `{line}`")).collect()
 }
 
-fn add(
-    path: &Path,
-    earlier: impl Iterator<Item = PathBuf>,
-    quarantine: &Quarantine,
-    tally: &mut TestTally,
-    failed: &mut Vec<FailedTest>,
-    quarantined: &mut QuarantinedFailures,
-) -> Result<(), ReportProblem> {
-    let file = File::open(path).map_err(ReportProblem::Unopened)?;
-    let mut report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
-    let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
-    earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
-    tally.add(&report.tally);
-    let cases = report.cases.iter();
-    let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
-    failed.extend(of_file.take(FAILED_TESTS - failed.len()).map(failed_test));
-    for case in report.cases.iter().filter(|case| case.result.is_failed()) {
-        quarantined.add(case, quarantine);
+/// What the reports of a job add up to.
+#[derive(Default)]
+struct ReportSums {
+    /// Broken ones included.
+    reports: usize,
+    tally: TestTally,
+    failed: Vec<FailedTest>,
+    quarantined: QuarantinedFailures,
+}
+
+impl ReportSums {
+    /// Warns of files that aren't read: a failure in one of them isn't known to be quarantined.
+    fn note_unread(&mut self, found: &CollectedFiles, printer: &Printer) {
+        for (path, why) in &found.unreadable {
+            let path = path.display().to_string();
+            printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
+            self.quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
+        }
+        for entry in found.entries.iter().filter(|entry| is_compressed_report(&entry.path)) {
+            printer.warning(&format!("`{}` isn't read: {COMPRESSED_REPORT}", entry.path), None);
+            self.quarantined.not_all.push(format!("`{}` is compressed", entry.path));
+        }
     }
-    if report.grade() == JunitGrade::Invalid {
-        quarantined.not_all.push("tests may be missing in a report that isn't valid".to_owned());
+
+    fn add_all(&mut self, found: &CollectedFiles, quarantine: &Quarantine, printer: &Printer) {
+        let attempts = EarlierAttempts::of(found.entries.iter().map(|entry| entry.path.as_str()));
+        let is_counted = |entry: &&FileEntry| is_report(entry) && !attempts.contains(&entry.path);
+        for entry in found.entries.iter().filter(is_counted) {
+            let path = found.root.join(&entry.path);
+            let earlier = attempts.before(&entry.path).iter().map(|path| found.root.join(path));
+            match self.add(&path, earlier, quarantine) {
+                Ok(()) => self.reports += 1,
+                // Such as a coverage report that the glob finds as well.
+                Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
+                    if other.has_no_tests() =>
+                {
+                    printer.notice(&format!("`{}` is left out: {other}", entry.path));
+                }
+                Err(problem) => {
+                    self.reports += 1;
+                    let hint = match &problem {
+                        ReportProblem::Unreadable(JunitError::OtherFile(other)) => other.hint(),
+                        _ => None,
+                    };
+                    printer.warning(&format!("`{}`: {problem}", entry.path), hint);
+                    self.quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
+                }
+            }
+        }
     }
-    quarantined.not_all.extend(report.uncounted_failure().map(str::to_owned));
-    if report.summary.is_truncated {
-        return Err(ReportProblem::Truncated);
+
+    fn add(
+        &mut self,
+        path: &Path,
+        earlier: impl Iterator<Item = PathBuf>,
+        quarantine: &Quarantine,
+    ) -> Result<(), ReportProblem> {
+        let file = File::open(path).map_err(ReportProblem::Unopened)?;
+        let mut report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
+        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+        earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+        self.tally.add(&report.tally);
+        let cases = report.cases.iter();
+        let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
+        let room = FAILED_TESTS - self.failed.len();
+        self.failed.extend(of_file.take(room).map(failed_test));
+        for case in report.cases.iter().filter(|case| case.result.is_failed()) {
+            self.quarantined.add(case, quarantine);
+        }
+        let not_all = &mut self.quarantined.not_all;
+        if report.grade() == JunitGrade::Invalid {
+            not_all.push("tests may be missing in a report that isn't valid".to_owned());
+        }
+        not_all.extend(report.uncounted_failure().map(str::to_owned));
+        if report.summary.is_truncated {
+            return Err(ReportProblem::Truncated);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn is_unfinished(case: &TestCase) -> bool {

@@ -276,16 +276,8 @@ impl ReportReader {
         match kind {
             MemberKind::Report => {
                 let buffers = &mut archive.buffers;
-                match read_member(zip, entry, &shown, buffers) {
-                    Ok(Some(mut report)) => {
-                        for attempt in attempts.earlier.remove(&entry.path).unwrap_or_default() {
-                            let earlier = read_member(zip, &attempt, &attempt.path, buffers);
-                            if let Ok(Some(earlier)) = earlier {
-                                report.add_earlier_attempt(earlier);
-                            }
-                        }
-                        self.add_report(&shown, artifact, &path, report)?;
-                    }
+                match read_with_attempts(zip, entry, &shown, attempts, buffers) {
+                    Ok(Some(report)) => self.add_report(&shown, artifact, &path, report)?,
                     Ok(None) => {}
                     Err(error) => self.quarantine(&shown, &error),
                 }
@@ -585,6 +577,23 @@ fn survey(
         return Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times"));
     }
     Ok(attempts)
+}
+
+/// The report in a zip, with what the reports of its earlier attempts say.
+fn read_with_attempts(
+    zip: &ZipReader,
+    entry: &ZipEntry,
+    shown: &str,
+    attempts: &mut ReportAttempts,
+    buffers: &mut ReadBuffers,
+) -> Result<Option<TestReport>, String> {
+    let Some(mut report) = read_member(zip, entry, shown, buffers)? else { return Ok(None) };
+    for attempt in attempts.earlier.remove(&entry.path).unwrap_or_default() {
+        if let Ok(Some(earlier)) = read_member(zip, &attempt, &attempt.path, buffers) {
+            report.add_earlier_attempt(earlier);
+        }
+    }
+    Ok(Some(report))
 }
 
 /// The report in a zip; `None` for other data, such as JSON without tests.
