@@ -120,19 +120,47 @@ async fn make(
         not_copied: vec![],
     };
     // The store comes first: its outbox may have facts that the results get meanwhile, and never the reverse.
-    match store {
-        StoreUrl::Sqlite(path) => copy_database(path, folder, STORE_FILE, &mut manifest).await?,
-        StoreUrl::Redis(url) => {
-            let store = RedisStore::open(url).await.map_err(store_failure)?;
-            let snapshot = store.snapshot(SNAPSHOT_LIMIT).await.map_err(|error| {
-                Failure::unexpected("snapshot", "Redis can't be asked for a snapshot")
-                    .because(error)
-                    .hint("the user needs `+bgsave`; where the command doesn't exist, take your provider's snapshot")
-            })?;
-            copy_snapshot(&snapshot, folder, &mut manifest)?;
-            manifest.redis = Some(snapshot.position);
-        }
+    copy_store(store, folder, &mut manifest).await?;
+    copy_results(store, results, folder, &mut manifest).await?;
+    if let Some(archive) = env.setting(env_vars::CRCR_ARCHIVE)? {
+        let how = match archive.starts_with("file:") {
+            true => "copy the folder after this command, such as with rsync",
+            false => "turn on the bucket's versioning or replication",
+        };
+        manifest
+            .not_copied
+            .push(format!("the archive {archive}: nothing in it ever changes; {how}"));
     }
+    Ok(manifest)
+}
+
+async fn copy_store(
+    store: &StoreUrl,
+    folder: &Path,
+    manifest: &mut BackupManifest,
+) -> Result<(), Failure> {
+    let url = match store {
+        StoreUrl::Sqlite(path) => return copy_database(path, folder, STORE_FILE, manifest).await,
+        StoreUrl::Redis(url) => url,
+    };
+    let store = RedisStore::open(url).await.map_err(store_failure)?;
+    let snapshot = store.snapshot(SNAPSHOT_LIMIT).await.map_err(|error| {
+        Failure::unexpected("snapshot", "Redis can't be asked for a snapshot").because(error).hint(
+            "the user needs `+bgsave`; where the command doesn't exist, take your provider's snapshot",
+        )
+    })?;
+    copy_snapshot(&snapshot, folder, manifest)?;
+    manifest.redis = Some(snapshot.position);
+    Ok(())
+}
+
+/// Copies results that aren't part of the store, or names them.
+async fn copy_results(
+    store: &StoreUrl,
+    results: Option<&ResultsUrl>,
+    folder: &Path,
+    manifest: &mut BackupManifest,
+) -> Result<(), Failure> {
     let is_separate = |path: &PathBuf| match store {
         // However it is spelled.
         StoreUrl::Sqlite(same) => fs::canonicalize(same).ok() != fs::canonicalize(path).ok(),
@@ -140,7 +168,7 @@ async fn make(
     };
     match results {
         Some(ResultsUrl::Sqlite(path)) if is_separate(path) => {
-            copy_database(path, folder, RESULTS_FILE, &mut manifest).await?;
+            copy_database(path, folder, RESULTS_FILE, manifest).await?;
         }
         Some(ResultsUrl::ClickHouse(_)) => manifest.not_copied.push(
             "the results in ClickHouse: use its own BACKUP DATABASE, after this command".to_owned(),
@@ -152,16 +180,7 @@ async fn make(
                 .to_owned(),
         ),
     }
-    if let Some(archive) = env.setting(env_vars::CRCR_ARCHIVE)? {
-        let how = match archive.starts_with("file:") {
-            true => "copy the folder after this command, such as with rsync",
-            false => "turn on the bucket's versioning or replication",
-        };
-        manifest
-            .not_copied
-            .push(format!("the archive {archive}: nothing in it ever changes; {how}"));
-    }
-    Ok(manifest)
+    Ok(())
 }
 
 async fn copy_database(

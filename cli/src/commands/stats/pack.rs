@@ -57,42 +57,12 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
             manifest.missing.push(pattern.to_owned());
         }
     }
-    let failed = |what: &'static str| {
-        move |error: io::Error| {
-            Failure::unexpected("pack", what)
-                .because(error)
-                .hint("free some space on the runner's disk")
-        }
-    };
     let folder = args.output.clone().unwrap_or_else(|| runner.temp_dir());
     fs::create_dir_all(&folder).map_err(failed("the folder of the pack can't be made"))?;
-    let staging = TempDir::with_prefix_in(".crcr-pack-", &folder)
-        .map_err(failed("the reports can't be gathered"))?;
-    let mut tally = TestTally::default();
-    let packed = packed_paths(&found);
-    let attempts = EarlierAttempts::of(packed.iter().map(|(_, path)| path.as_str()));
-    let sources: HashMap<_, _> =
-        packed.iter().map(|(source, path)| (path.clone(), source.clone())).collect();
-    for (source, path) in packed {
-        let mut report =
-            TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
-        let earlier = attempts.before(&path).iter().filter_map(|path| sources.get(path));
-        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
-        if let Ok(report) = &mut report {
-            earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
-        }
-        if let Some(other) = without_tests(&path, &report) {
-            printer.notice(&format!("`{path}` isn't packed: {other}"));
-            continue;
-        }
-        link_or_copy(&source, &staging.path().join(&path))
-            .map_err(failed("the reports can't be gathered"))?;
-        let mut uncounted = TestTally::default();
-        let tally = if attempts.contains(&path) { &mut uncounted } else { &mut tally };
-        manifest.reports.push(describe(path, report, tally, printer));
-    }
+    let staging = TempDir::with_prefix_in(".crcr-pack-", &folder).map_err(failed(NOT_GATHERED))?;
+    let tally = gather(&found, staging.path(), &mut manifest, printer)?;
     warn(&manifest, args, printer);
-    write_manifest(&manifest, staging.path()).map_err(failed("the reports can't be gathered"))?;
+    write_manifest(&manifest, staging.path()).map_err(failed(NOT_GATHERED))?;
     let path = folder.join(&name);
     write_zip(staging.path(), &manifest, &path).await?;
     let reports = plural(manifest.reports.len(), "report", "reports");
@@ -109,6 +79,48 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     printer.line(&format!("packed {reports} ({counts}) in `{path}`"));
     runner.append_summary(&summary(&manifest, &reports, &counts))?;
     Ok(ExitCode::SUCCESS)
+}
+
+const NOT_GATHERED: &str = "the reports can't be gathered";
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        Failure::unexpected("pack", what)
+            .because(error)
+            .hint("free some space on the runner's disk")
+    }
+}
+
+/// Puts the reports into the folder and into the manifest. Returns what they add up to.
+fn gather(
+    found: &CollectedFiles,
+    folder: &Path,
+    manifest: &mut JobManifest,
+    printer: &Printer,
+) -> Result<TestTally, Failure> {
+    let mut tally = TestTally::default();
+    let packed = packed_paths(found);
+    let attempts = EarlierAttempts::of(packed.iter().map(|(_, path)| path.as_str()));
+    let sources: HashMap<_, _> =
+        packed.iter().map(|(source, path)| (path.clone(), source.clone())).collect();
+    for (source, path) in packed {
+        let mut report =
+            TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
+        let earlier = attempts.before(&path).iter().filter_map(|path| sources.get(path));
+        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+        if let Ok(report) = &mut report {
+            earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+        }
+        if let Some(other) = without_tests(&path, &report) {
+            printer.notice(&format!("`{path}` isn't packed: {other}"));
+            continue;
+        }
+        link_or_copy(&source, &folder.join(&path)).map_err(failed(NOT_GATHERED))?;
+        let mut uncounted = TestTally::default();
+        let tally = if attempts.contains(&path) { &mut uncounted } else { &mut tally };
+        manifest.reports.push(describe(path, report, tally, printer));
+    }
+    Ok(tally)
 }
 
 fn failed_tests(tally: &TestTally) -> u64 {

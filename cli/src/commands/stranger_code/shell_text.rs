@@ -350,14 +350,28 @@ fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
     words
 }
 
+/// The first word that is no option. `skipped` has options with how many values each takes.
+fn operand<'a>(words: &'a [ShellWord], skipped: &[(&str, usize)]) -> Option<&'a ShellWord> {
+    let mut rest = words.iter();
+    loop {
+        let word = rest.next()?;
+        match skipped.iter().find(|(option, _)| *option == word.text) {
+            Some((_, n)) => rest.by_ref().take(*n).for_each(drop),
+            None if word.text.starts_with('-') || word.text.is_empty() => {}
+            None => return Some(word),
+        }
+    }
+}
+
+/// Whether `$((…))` names a variable: its value may be an index, which is run.
+fn has_name_in_numbers(word: &ShellWord, text: &StrangerText<'_>) -> bool {
+    let numbers = word.open.split("$((").skip(1);
+    numbers.filter_map(|rest| rest.split("))").next()).any(|rest| names_in(rest, text))
+}
+
 fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> bool {
     let all = &commands[at].words;
-    // A number in brackets may be an index that is run.
-    let in_numbers = |word: &ShellWord| {
-        let numbers = word.open.split("$((").skip(1);
-        numbers.filter_map(|rest| rest.split("))").next()).any(|rest| names_in(rest, text))
-    };
-    if all.iter().any(in_numbers) {
+    if all.iter().any(|word| has_name_in_numbers(word, text)) {
         return true;
     }
     let words = bare(all);
@@ -370,18 +384,7 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
     }
     let has_text = |words: &[ShellWord]| words.iter().any(|word| text.expands_in(&word.open));
     let name = program(&first.text);
-    let is_option = |word: &ShellWord| word.text.starts_with('-');
-    let operand = |skipped: &[(&str, usize)]| {
-        let mut rest = words[1..].iter();
-        loop {
-            let word = rest.next()?;
-            match skipped.iter().find(|(option, _)| *option == word.text) {
-                Some((_, n)) => rest.by_ref().take(*n).for_each(drop),
-                None if is_option(word) || word.text.is_empty() => {}
-                None => return Some(word),
-            }
-        }
-    };
+    let operand = |skipped: &[(&str, usize)]| operand(&words[1..], skipped);
     let is_run = |word: Option<&ShellWord>| word.is_some_and(|word| text.expands_in(&word.open));
     let is_file = |word: Option<&ShellWord>| word.is_some_and(|word| text.files.holds(&word.text));
     if ["sed", "awk", "gawk", "mawk", "jq", "yq", "make", "gmake"].contains(&name.as_str())
@@ -408,7 +411,7 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         }
         // All words after the host are put together, and run there.
         "ssh" => {
-            let host = words[1..].iter().position(|word| !is_option(word));
+            let host = words[1..].iter().position(|word| !word.text.starts_with('-'));
             host.is_some_and(|host| has_text(&words[host + 2..]))
         }
         "sed" => is_run(after(words, &["-e", "--expression"]).or_else(|| operand(&[("-f", 1)]))),
