@@ -144,7 +144,7 @@ pub struct ApprovalArgs {
     #[arg(long, value_name = "LABEL", requires = "pull_request")]
     pub approval_label: Option<String>,
     /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team; with
-    /// `--approval-label`, one of both
+    /// `--approval-label`, either one is enough
     #[arg(long, value_name = "ORG/TEAM", requires = "pull_request")]
     pub approval_team: Option<ApprovalTeam>,
 }

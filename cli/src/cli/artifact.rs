@@ -222,7 +222,7 @@ pub enum NoFiles {
     Warn,
     /// Fail the step
     Error,
-    /// Go on without a word
+    /// Go on silently
     Ignore,
 }
 
@@ -381,7 +381,7 @@ pub enum OnCollisionArg {
 /// What to do when an artifact isn't what its digest says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestMismatch {
-    /// Unpack it without a word
+    /// Unpack it silently
     Ignore,
     /// Unpack it, and say so in the log
     Info,

@@ -11,7 +11,7 @@ pub enum InitCommand {
     /// A build with S3 cache and artifacts that also works on pull requests from forks
     #[command(after_help = FORK_BUILD_EXAMPLES)]
     ForkBuild(ForkBuildArgs),
-    /// Terraform or JSON for the roles and buckets of `fork-build`, with this repository's numbers
+    /// Terraform or JSON for the roles and buckets of `fork-build`, with this repository's numeric ids
     #[command(after_help = AWS_EXAMPLES)]
     Aws(AwsArgs),
     /// A review of each change of the allowlist, as a comment on its pull request
@@ -114,7 +114,7 @@ Examples:
   crcr init aws --format json --account-id 123456789012 --aws-region us-east-1 \\
     --cache-bucket acme-cache --artifact-bucket acme-artifacts
 
-GITHUB_TOKEN tells who asks GitHub for the repository's numbers and the form of its tokens' `sub`;
+GITHUB_TOKEN is used to ask GitHub for the repository's ids and the form of its tokens' `sub`;
 without it, give --owner-id and --repository-id. docs/aws.md explains what is set up and what it costs.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -148,7 +148,7 @@ pub struct AwsArgs {
     /// This repository [default: that of the git remote `origin`]
     #[arg(long, value_name = "OWNER/REPO")]
     pub repository: Option<RepoName>,
-    /// Number of the repository's owner [default: asked of GitHub]
+    /// Numeric id of the repository's owner [default: asked of GitHub]
     #[arg(long, value_name = "NUMBER", requires = "repository_id")]
     pub owner_id: Option<u64>,
     /// Number of the repository [default: asked of GitHub]

@@ -40,7 +40,7 @@ level, and changes no other line of the file. It is
 Without results nothing is opened and nothing is closed. A pull request that somebody closed is left
 alone until its branch is deleted, which happens here once the repository meets its criteria.
 
-The token in GITHUB_TOKEN needs `contents: write` and `pull_requests: write`; with --dry-run, reading is enough.
+The token in GITHUB_TOKEN needs `contents: write` and `pull-requests: write`; with --dry-run, reading is enough.
 
 Exit codes: 0 done · 1 the allowlist has errors, or an entry can't be moved · 2 usage, network, GitHub";
 

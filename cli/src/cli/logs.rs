@@ -56,7 +56,7 @@ Every `examples` line of a rule has to be found by that rule. A folder of logs h
 
   [[log]]
   file = \"failed.log.gz\"
-  lines = [\"fatal error: foo.h: No such file\"]   # texts of which the right line has one
+  lines = [\"fatal error: foo.h: No such file\"]   # the right line has one of these texts
   rule = \"gcc error\"                             # if it matters
   baseline = \"green.log.gz\"                      # a green run of the same job
   earlier = [\"log.1.gz\", \"log.2.gz\"]            # earlier runs of it, failed or not
@@ -86,7 +86,7 @@ pub struct ClassifyArgs {
     /// Log of the last green run of the same job: lines that it never has are reported
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<String>,
-    /// Logs of earlier runs of the same job, failed or not: a line that most of them have says less
+    /// Logs of earlier runs of the same job, failed or not: a line that most of them have counts less
     #[arg(long, value_name = "FILE", action = clap::ArgAction::Append)]
     pub earlier: Vec<String>,
     /// Rules to use instead of those of `crcr`

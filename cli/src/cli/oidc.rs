@@ -45,7 +45,7 @@ pub struct ConfigureArgs {
     /// Audience of the token, as the identity provider in AWS has it
     #[arg(long, value_name = "AUDIENCE", default_value = "sts.amazonaws.com")]
     pub audience: String,
-    /// Life of the credentials, 900 to 43200 and at most what the role allows
+    /// Lifetime of the credentials, 900 to 43200 and at most what the role allows
     #[arg(long, value_name = "SECONDS", default_value = "3600")]
     pub role_duration_seconds: String,
     /// Name of the session in AWS's logs [default: REPO-RUN_ID-ATTEMPT]
@@ -57,7 +57,7 @@ pub struct ConfigureArgs {
     /// ARN of a managed policy that narrows the session; repeats, or one a line
     #[arg(long, value_name = "ARN")]
     pub managed_session_policies: Vec<String>,
-    /// Accounts that the role may belong to; repeats, or one a line or comma
+    /// Accounts that the role may belong to; repeats, or separated by lines or commas
     #[arg(long, value_name = "ID")]
     pub allowed_account_ids: Vec<String>,
     /// Endpoint of STS [default: AWS_ENDPOINT_URL_STS, or the region's own]
@@ -67,7 +67,7 @@ pub struct ConfigureArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub timeout: u64,
     /// Owners whose repositories get credentials; in anybody else's fork the job goes on without;
-    /// repeats, or one a line or comma [default: all, except forks that the role refuses]
+    /// repeats, or separated by lines or commas [default: all, except forks that the role refuses]
     #[arg(long, value_name = "OWNER")]
     pub owners: Vec<String>,
     /// Whether credentials of the machine may serve where no token can be had, or no role is named

@@ -21,7 +21,7 @@ pub enum RelayCommand {
     /// Make the relay check its open dispatches now
     #[command(after_help = "Example:\n  crcr relay sweep --store sqlite:/var/lib/crcr/crcr.db")]
     Sweep(StoreArgs),
-    /// Import results of the deployed system
+    /// Import results of the deployed relay
     ///
     /// They are rows of its table, one JSON object per line.
     #[command(after_help = IMPORT_EXAMPLES)]
@@ -48,7 +48,7 @@ pub enum RelayCommand {
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
-    /// Show which repositories names are pinned to; confirm a changed one
+    /// Show the repository that each name is pinned to; confirm a changed one
     #[command(subcommand, after_help = REPOSITORY_EXAMPLES)]
     Repository(RepositoryCommand),
 }
@@ -164,7 +164,7 @@ Examples:
   crcr relay restore /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
   crcr relay restore --since 2026-11-25T09:00Z --store redis://127.0.0.1:6379
 
-Stop every relay of the store before. A file that exists is never overwritten. Redis has to be running with the
+Stop every relay that uses the store first. A file that exists is never overwritten. Redis has to be running with the
 backup's snapshot. When the relay starts again, it asks GitHub for the webhooks since the backup, sends dispatches
 again that were open, and evaluates every check run again.";
 
@@ -182,9 +182,9 @@ Examples:
   crcr relay simulate --seed 42 --steps 200
   crcr relay simulate --hours 24
 
-Without `--store redis`, nothing is read, written or connected to. The same seed does the same in the same
-version of crcr. A broken promise is printed with its last steps and the command that repeats it, and the exit
-code is 1. What is simulated and what isn't: docs/simulation.md.";
+It connects to nothing but the server of `--store redis`, and writes only to a temporary folder. The same seed does the
+same in the same version of crcr. A broken promise is printed with its last steps and the command that repeats it, and
+the exit code is 1. What is simulated and what isn't: docs/simulation.md.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:

@@ -16,13 +16,13 @@ Examples:
     --event-type nightly --delivery-id SHA
 
 The job needs `permissions: id-token: write`. What the relay dispatched is read from the event of the
-run; CRCR_CLIENT_PAYLOAD (JSON) stands in for it on other CI systems. Exit codes: 0 taken, already
+run; CRCR_CLIENT_PAYLOAD (JSON) stands in for it on other CI systems. Exit codes: 0 accepted, already
 known, or ignored because of the level; 1 refused; 2 unreachable with `--on-unreachable fail`.";
 
 /// The inputs of `report-ci-result`.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
-    /// Whether the job starts or ended
+    /// Whether the job has started or ended
     #[arg(long, value_enum, value_name = "STATUS")]
     pub status: Status,
     /// How the job ended, with `completed`: `${{ job.status }}` in a workflow

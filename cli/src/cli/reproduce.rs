@@ -40,7 +40,7 @@ pub struct ReproduceArgs {
     /// How the recipe is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,
-    /// Also run the backend's workflow by act
+    /// Also run the backend's workflow with act
     #[arg(long)]
     pub act: bool,
     /// The recorded event for act: the run's event, its `client_payload`, or the webhook, as JSON or as the

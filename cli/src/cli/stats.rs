@@ -31,7 +31,7 @@ pub enum StatsCommand {
     /// Write how long each test file takes, to split tests into shards
     #[command(after_help = TIMES_EXAMPLES)]
     Times(TimesArgs),
-    /// Print the test files of one shard of equal length
+    /// Print the test files of one of several shards that take equally long
     #[command(after_help = SHARD_EXAMPLES)]
     Shard(ShardArgs),
 }
@@ -81,7 +81,7 @@ pub struct PackArgs {
     /// Number of the job, `${{ job.check_run_id }}` in a workflow [default: CRCR_CHECK_RUN_ID]
     #[arg(long, value_name = "NUMBER")]
     pub job_id: Option<String>,
-    /// How the job stands, `${{ job.status }}` in a workflow
+    /// Status of the job, `${{ job.status }}` in a workflow
     #[arg(long, value_name = "STATUS")]
     pub job_status: Option<String>,
     /// Part of the zip's name that tells the job from others [default: the job's key and its matrix

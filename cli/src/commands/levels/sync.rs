@@ -165,7 +165,7 @@ fn last_midnight() -> Timestamp {
 fn repository_api(args: &SyncArgs, env: &Env, printer: &Printer) -> Result<RepositoryApi, Failure> {
     let token = github::token(args.github_token.as_ref(), env, printer).ok_or_else(|| {
         Failure::unexpected("no-github-token", "GitHub can't be asked without a token")
-            .hint("set `GITHUB_TOKEN` to a token with `contents: write` and `pull_requests: write`")
+            .hint("set `GITHUB_TOKEN` to a token with `contents: write` and `pull-requests: write`")
     })?;
     RepositoryApi::new(github::http()?, &github::api_url(env)?, token, args.upstream.as_str())
         .map_err(|error| Failure::unexpected("api-url", "GitHub can't be asked").because(error))
