@@ -4,7 +4,7 @@ use super::{FindingsReport, repository_path};
 use crate::escape::workflow_command;
 
 /// One workflow command per finding, and one with the counts.
-pub(super) fn render(report: &FindingsReport<'_>) -> String {
+pub(crate) fn render(report: &FindingsReport<'_>) -> String {
     let mut out = String::new();
     let file = repository_path(report.file);
     for found in report.findings.kept() {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FindingsReport, ListedEntries};
 
-pub(super) fn render(report: &FindingsReport<'_>) -> String {
+pub(crate) fn render(report: &FindingsReport<'_>) -> String {
     let mut summary = json!({
         "errors": report.findings.errors(),
         "warnings": report.findings.warnings(),

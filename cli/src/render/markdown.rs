@@ -13,7 +13,7 @@ const MARKER: &str = "<!-- crcr: allowlist -->";
 /// Keeps the comment below GitHub's 65,536 characters.
 const MAX_ROWS: usize = 100;
 
-pub(super) fn render(report: &FindingsReport<'_>) -> String {
+pub(crate) fn render(report: &FindingsReport<'_>) -> String {
     let mut out = format!("{MARKER}\n### Allowlist: {}\n\n", report.counts());
     let rows = report.findings.kept();
     if !rows.is_empty() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{FindingsReport, repository_path};
 
-pub(super) fn render(report: &FindingsReport<'_>) -> String {
+pub(crate) fn render(report: &FindingsReport<'_>) -> String {
     let used: BTreeSet<Rule> = report.findings.kept().iter().map(|found| found.rule).collect();
     let used: Vec<Rule> = used.into_iter().collect();
     let uri = uri(&repository_path(report.file));

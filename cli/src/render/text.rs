@@ -16,7 +16,7 @@ const MAX_SNIPPET_BYTES: usize = 16 * 1024;
 /// Context in a long line on either side of a place.
 const CONTEXT_BYTES: usize = 120;
 
-pub(super) fn render(report: &FindingsReport<'_>, color: bool) -> String {
+pub(crate) fn render(report: &FindingsReport<'_>, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
     let mut out = String::new();

@@ -35,7 +35,7 @@ const BAD: JobState = JobState::Completed(Conclusion::Failure);
 const CANCELLED: JobState = JobState::Completed(Conclusion::Cancelled);
 
 /// Runs every test. `results` must be empty.
-pub(super) async fn all(results: &dyn Results) {
+pub(crate) async fn all(results: &dyn Results) {
     results.prepare().await.unwrap();
     results.prepare().await.unwrap();
     empty_results_answer_every_query(results).await;

@@ -63,14 +63,14 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 /// The review of one change of level, rendered in every format.
-pub(super) struct RenderedReview {
+pub(crate) struct RenderedReview {
     text: String,
-    pub(super) markdown: String,
+    pub(crate) markdown: String,
     json: Value,
 }
 
 /// Reviews changes of level if results are given, and adds the findings to `head`. `until`: now, if it isn't set.
-pub(super) async fn review_level_changes(
+pub(crate) async fn review_level_changes(
     args: &EvidenceArgs,
     until: Option<jiff::Timestamp>,
     base: (&Allowlist, &[RepositoryRename]),

@@ -177,7 +177,7 @@ fn truncate_comment(comment: &str) -> Cow<'_, str> {
 }
 
 /// Replaces a file atomically.
-pub(super) fn replace_file(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn replace_file(path: &Path, text: &str) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let write = || {

@@ -28,7 +28,7 @@ use crate::printer::human_bytes;
 use crate::runner::Runner;
 
 /// For each program and each server.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The default chain tries several places, the last one over the network.
 const AWS_TIMEOUT: Duration = Duration::from_secs(6);
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -273,7 +273,7 @@ fn artifact_service(env: &Env) -> CheckResult {
 }
 
 /// What the AWS SDK's default chain gives: the environment's, a profile's, or the machine's own credentials.
-pub(super) async fn default_credentials() -> Option<Credentials> {
+pub(crate) async fn default_credentials() -> Option<Credentials> {
     let ask = async {
         let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(2)).build();
         let loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts);

@@ -23,37 +23,37 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 /// The file that makes a folder a backup. It is written last.
-pub(super) const MANIFEST: &str = "backup.json";
-pub(super) const STORE_FILE: &str = "crcr.db";
-pub(super) const RESULTS_FILE: &str = "results.db";
-pub(super) const REDIS_FILE: &str = "redis.rdb";
+pub(crate) const MANIFEST: &str = "backup.json";
+pub(crate) const STORE_FILE: &str = "crcr.db";
+pub(crate) const RESULTS_FILE: &str = "results.db";
+pub(crate) const REDIS_FILE: &str = "redis.rdb";
 /// A snapshot of a large server takes minutes.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What a backup has.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct BackupManifest {
-    pub(super) format: u32,
+pub(crate) struct BackupManifest {
+    pub(crate) format: u32,
     /// Everything that was acknowledged before is in the backup.
-    pub(super) backup_at: Timestamp,
+    pub(crate) backup_at: Timestamp,
     /// The version of the crcr that made it.
-    pub(super) crcr: String,
+    pub(crate) crcr: String,
     /// The copies in the folder.
-    pub(super) files: Vec<BackupFile>,
+    pub(crate) files: Vec<BackupFile>,
     /// What the Redis server had, if the state is on one.
-    pub(super) redis: Option<RedisPosition>,
+    pub(crate) redis: Option<RedisPosition>,
     /// What isn't in the folder, and what to do about it.
-    pub(super) not_copied: Vec<String>,
+    pub(crate) not_copied: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct BackupFile {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    pub(super) sha256: String,
+pub(crate) struct BackupFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
 }
 
-pub(super) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = store_url(&args.store, env)?;
@@ -269,7 +269,7 @@ fn contains(path: &Path, wanted: &[u8]) -> io::Result<bool> {
 }
 
 /// A snapshot begins with `REDIS` and a version, and ends with 0xff and a checksum of eight bytes.
-pub(super) fn check_snapshot(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_snapshot(path: &Path) -> Result<(), Failure> {
     let bad = || {
         let what = format!("`{}` isn't a whole snapshot of Redis", path.display());
         Failure::unexpected("damaged", what).hint("`redis-check-rdb` says more")
@@ -284,7 +284,7 @@ pub(super) fn check_snapshot(path: &Path) -> Result<(), Failure> {
     is_whole.then_some(()).ok_or_else(bad)
 }
 
-pub(super) fn describe(path: &Path, name: &str) -> Result<BackupFile, Failure> {
+pub(crate) fn describe(path: &Path, name: &str) -> Result<BackupFile, Failure> {
     let read = || -> io::Result<(u64, String)> {
         let mut file = File::open(path)?;
         let mut context = digest::Context::new(&digest::SHA256);
@@ -344,12 +344,12 @@ fn finish(partial: &Path, folder: &Path, manifest: &BackupManifest) -> Result<()
 
 /// So that a power cut doesn't lose a new name.
 #[cfg(unix)]
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 #[cfg(not(unix))]
-pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
@@ -359,7 +359,7 @@ fn partial_of(folder: &Path) -> PathBuf {
     folder.with_file_name(name)
 }
 
-pub(super) fn folder_failure(path: &Path, error: io::Error) -> Failure {
+pub(crate) fn folder_failure(path: &Path, error: io::Error) -> Failure {
     Failure::user("folder", format!("`{}` can't be used", path.display())).because(error)
 }
 

@@ -177,7 +177,7 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
-pub(super) fn invalid_settings(problems: Vec<SettingProblem>) -> Failure {
+pub(crate) fn invalid_settings(problems: Vec<SettingProblem>) -> Failure {
     settings_failure("is missing or invalid", "are missing or invalid", &problems)
 }
 

@@ -58,7 +58,7 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
 }
 
 /// Which results were looked at, for a message that there are none.
-pub(super) fn branches(args: &StoredTestArgs) -> &'static str {
+pub(crate) fn branches(args: &StoredTestArgs) -> &'static str {
     if args.all_branches {
         ""
     } else {

@@ -7,10 +7,10 @@ use regex::bytes::Regex;
 
 /// An absolute pattern, split at its separators.
 #[derive(Debug)]
-pub(super) struct PathPattern {
+pub(crate) struct PathPattern {
     /// The line as the user wrote it.
-    pub(super) line: String,
-    pub(super) excludes: bool,
+    pub(crate) line: String,
+    pub(crate) excludes: bool,
     /// The part before the first wildcard.
     start: PathBuf,
     rest: Vec<PatternPart>,
@@ -35,7 +35,7 @@ enum PatternPart {
 
 impl PathPattern {
     /// Parses a line; `None` for an empty one or a comment.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         line: &str,
         cwd: &Path,
         home: Option<&Path>,
@@ -109,19 +109,19 @@ impl PathPattern {
     }
 
     /// The part before the first wildcard.
-    pub(super) fn start(&self) -> PathBuf {
+    pub(crate) fn start(&self) -> PathBuf {
         self.start.clone()
     }
 
     /// Whether the pattern matches `path`, or a folder above it.
-    pub(super) fn matches(&self, path: &Path, is_folder: bool) -> bool {
+    pub(crate) fn matches(&self, path: &Path, is_folder: bool) -> bool {
         let Ok(below) = path.strip_prefix(&self.start) else { return false };
         let needs_folder = self.only_folders && !is_folder;
         matches_whole(&self.rest, &below.components().collect::<Vec<_>>(), needs_folder)
     }
 
     /// Whether the pattern may match something below the folder `path`.
-    pub(super) fn may_match_below(&self, path: &Path) -> bool {
+    pub(crate) fn may_match_below(&self, path: &Path) -> bool {
         match path.strip_prefix(&self.start) {
             Ok(below) => matches_prefix(&self.rest, &below.components().collect::<Vec<_>>()),
             Err(_) => self.start.starts_with(path),

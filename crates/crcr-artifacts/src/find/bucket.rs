@@ -21,16 +21,16 @@ struct BucketCandidate {
     attempt: Option<u64>,
 }
 
-pub(super) struct NotInBucket {
+pub(crate) struct NotInBucket {
     /// The places, and what was found there.
-    pub(super) searched: Vec<String>,
+    pub(crate) searched: Vec<String>,
     /// Whether all requests were refused, so that the artifact may exist.
-    pub(super) forbidden: bool,
+    pub(crate) forbidden: bool,
 }
 
 impl ArtifactBucket {
     /// The artifact of this name with the highest attempt, then the newest.
-    pub(super) async fn by_name(
+    pub(crate) async fn by_name(
         &self,
         run: &SourceRun,
         name: &str,
@@ -63,7 +63,7 @@ impl ArtifactBucket {
     }
 
     /// Every artifact of the run whose name is `wanted`.
-    pub(super) async fn all(
+    pub(crate) async fn all(
         &self,
         run: &SourceRun,
         wanted: impl Fn(&str) -> bool,
@@ -85,7 +85,7 @@ impl ArtifactBucket {
     }
 
     /// Follows a locator after checking that it points below the run's own prefix.
-    pub(super) async fn follow_locator(
+    pub(crate) async fn follow_locator(
         &self,
         run: &SourceRun,
         locator: &Locator,
@@ -284,7 +284,7 @@ async fn read_files(
 }
 
 /// Runs `work` with the bucket, and again in the right region if the configured one is wrong.
-pub(super) async fn retry_in_bucket_region<T, E>(
+pub(crate) async fn retry_in_bucket_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
 ) -> Result<T, FindError>

@@ -20,19 +20,19 @@ const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
 
 /// An artifact in GitHub's list.
 #[derive(Debug, Clone)]
-pub(super) struct ListedArtifact {
-    pub(super) name: String,
+pub(crate) struct ListedArtifact {
+    pub(crate) name: String,
     at: ArtifactLocation,
     digest: Option<Digest>,
     size: u64,
-    pub(super) created: Option<Timestamp>,
+    pub(crate) created: Option<Timestamp>,
     /// Past its retention: GitHub has deleted the blob.
-    pub(super) expired: bool,
+    pub(crate) expired: bool,
 }
 
 impl ArtifactSources {
     /// The run's artifacts; `None` without a token.
-    pub(super) async fn listed(
+    pub(crate) async fn listed(
         &self,
         run: &SourceRun,
     ) -> Result<Option<Vec<ListedArtifact>>, FindError> {
@@ -69,7 +69,7 @@ impl ArtifactSources {
 
     /// The newer of the listed artifact of this name and the artifact that a listed locator of this
     /// name points to.
-    pub(super) async fn newest(
+    pub(crate) async fn newest(
         &self,
         run: &SourceRun,
         listed: &[ListedArtifact],
@@ -99,7 +99,7 @@ impl ArtifactSources {
     }
 
     /// The artifacts with these ids. A warning names the ids that the run doesn't have.
-    pub(super) async fn by_ids(
+    pub(crate) async fn by_ids(
         &self,
         run: &SourceRun,
         ids: &[u64],
@@ -163,7 +163,7 @@ impl ArtifactSources {
 }
 
 impl ListedArtifact {
-    pub(super) fn found(&self) -> FoundArtifact {
+    pub(crate) fn found(&self) -> FoundArtifact {
         FoundArtifact {
             digest: self.digest,
             independent_digest: self.digest.is_some(),
@@ -175,7 +175,7 @@ impl ListedArtifact {
 }
 
 /// The artifacts with these ids, and a text that names the missing ids. Fails if all are missing.
-pub(super) fn pick(
+pub(crate) fn pick(
     run: &SourceRun,
     listed: &[ListedArtifact],
     ids: &[u64],

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// How many blocks are sent at a time. Blocks that share a slow connection time out together, so each
 /// time-out halves the number.
 #[derive(Debug)]
-pub(super) struct BlockPacing {
+pub(crate) struct BlockPacing {
     state: Mutex<PacingState>,
     freed: Notify,
 }
@@ -32,7 +32,7 @@ struct PacingState {
 }
 
 /// One block's turn; dropping it lets the next block start.
-pub(super) struct BlockTurn<'a> {
+pub(crate) struct BlockTurn<'a> {
     pacing: &'a BlockPacing,
     halved: usize,
 }
@@ -45,12 +45,12 @@ impl Drop for BlockTurn<'_> {
 }
 
 impl BlockPacing {
-    pub(super) fn new(allowed: usize) -> Self {
+    pub(crate) fn new(allowed: usize) -> Self {
         let state = PacingState { allowed, in_flight: 0, halved: 0, alive_at: Instant::now() };
         Self { state: Mutex::new(state), freed: Notify::new() }
     }
 
-    pub(super) async fn turn(&self) -> BlockTurn<'_> {
+    pub(crate) async fn turn(&self) -> BlockTurn<'_> {
         loop {
             let freed = self.freed.notified();
             {
@@ -66,17 +66,17 @@ impl BlockPacing {
 
     /// When a block last got through, or fewer were allowed because some timed out together. What a block waited
     /// until then, for the line or for its turn, isn't an outage.
-    pub(super) fn alive_at(&self) -> Instant {
+    pub(crate) fn alive_at(&self) -> Instant {
         self.state.lock().alive_at
     }
 
     /// The store has taken a block.
-    pub(super) fn got_through(&self) {
+    pub(crate) fn got_through(&self) {
         self.state.lock().alive_at = Instant::now();
     }
 
     /// Sends one block with `send`, in its `turn`.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         turn: BlockTurn<'_>,
         send: impl Future<Output = Result<Response, HttpError>>,
@@ -98,14 +98,14 @@ impl BlockPacing {
 }
 
 /// A blob of one block, or the start of a longer one.
-pub(super) enum BlobStart {
+pub(crate) enum BlobStart {
     Whole(Bytes, FinishedBlob),
     /// The first two blocks, and the others.
     Long(Vec<Bytes>, BlobBlocks),
 }
 
 /// Waits for the first two blocks, to know whether the blob has more than one.
-pub(super) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
+pub(crate) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
         (Some(first), Some(second)) => Ok(BlobStart::Long(vec![first, second], blocks)),
@@ -117,7 +117,7 @@ pub(super) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, Stor
 /// error and when `stop` is cancelled.
 ///
 /// Each block is sent by its own task, so that signing and TLS use all processors.
-pub(super) async fn send_blocks<T, F>(
+pub(crate) async fn send_blocks<T, F>(
     first: Vec<Bytes>,
     mut blocks: BlobBlocks,
     stop: &CancellationToken,
@@ -158,7 +158,7 @@ where
 }
 
 /// The result of a task; a panic or the end of the runtime counts as stopped.
-pub(super) fn task_result<T>(
+pub(crate) fn task_result<T>(
     done: Result<Result<T, StoreError>, tokio::task::JoinError>,
 ) -> Result<T, StoreError> {
     done.unwrap_or(Err(StoreError::Stopped))
@@ -166,7 +166,7 @@ pub(super) fn task_result<T>(
 
 /// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: `usual`, or
 /// larger if that would be too many blocks.
-pub(super) fn block_size(usual: usize, limit: u64, count: u64) -> usize {
+pub(crate) fn block_size(usual: usize, limit: u64, count: u64) -> usize {
     const MIB: u64 = 1024 * 1024;
     let needed = limit.div_ceil(count).div_ceil(MIB) * MIB;
     usual.max(usize::try_from(needed).unwrap_or(usize::MAX))

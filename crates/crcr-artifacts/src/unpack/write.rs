@@ -21,7 +21,7 @@ type EntryBatch = Vec<(String, ZipEntry)>;
 /// Writes every file of `zip` below `root`, at the path that `place` returns. The folders must exist.
 ///
 /// Stops at the first failure, which it returns, and when `cancel` is set.
-pub(super) fn files(
+pub(crate) fn files(
     zip: &ZipReader,
     root: &Path,
     cancel: &AtomicBool,

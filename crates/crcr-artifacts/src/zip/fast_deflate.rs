@@ -30,18 +30,18 @@ const END_OF_BLOCK: usize = 256;
 const CODE_LENGTH_ORDER: [usize; 19] =
     [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
-pub(super) struct FastDeflate(Compressor);
+pub(crate) struct FastDeflate(Compressor);
 
 impl FastDeflate {
     /// For every piece but the last one.
-    pub(super) const MAX_PIECE_BYTES: usize = 32 * 1024;
+    pub(crate) const MAX_PIECE_BYTES: usize = 32 * 1024;
 
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Compressor::new(FASTEST_LEVEL))
     }
 
     /// Appends a complete stream of `input`, which may have any length.
-    pub(super) fn finish(&mut self, input: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn finish(&mut self, input: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.0.deflate_compress_bound(input.len()), 0);
         // The buffer is large enough for the worst case, so this can't fail.
@@ -51,7 +51,7 @@ impl FastDeflate {
 
     /// Appends `piece` as blocks that end at a byte boundary, where another block can follow. Appends
     /// nothing and returns false if that isn't possible.
-    pub(super) fn flush(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(crate) fn flush(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
         assert!(
             piece.len() <= Self::MAX_PIECE_BYTES,
             "a longer piece can have more than one block"

@@ -7,25 +7,25 @@
 //! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CompressionMethod {
+pub(crate) enum CompressionMethod {
     Stored = 0,
     Deflated = 8,
 }
 
 /// A record of the central directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EntryRecord {
-    pub(super) method: CompressionMethod,
-    pub(super) crc: u32,
-    pub(super) packed: u64,
-    pub(super) size: u64,
+pub(crate) struct EntryRecord {
+    pub(crate) method: CompressionMethod,
+    pub(crate) crc: u32,
+    pub(crate) packed: u64,
+    pub(crate) size: u64,
     /// The offset of the local header.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Whether checksum and sizes follow the data, in a data descriptor.
-    pub(super) has_descriptor: bool,
-    pub(super) mode: Option<u32>,
+    pub(crate) has_descriptor: bool,
+    pub(crate) mode: Option<u32>,
     /// The data is the target of a symbolic link.
-    pub(super) is_link: bool,
+    pub(crate) is_link: bool,
 }
 
 /// The type of a file in a Unix mode.
@@ -48,7 +48,7 @@ const PLAIN_VERSION: u16 = 20;
 const MADE_BY_UNIX: u16 = 3 << 8;
 
 /// Whether an entry of `size` bytes, packed or not, may need 64-bit sizes.
-pub(super) fn is_large(size: u64) -> bool {
+pub(crate) fn is_large(size: u64) -> bool {
     size >= ZIP64_THRESHOLD - DEFLATE_MARGIN_BYTES
 }
 
@@ -58,7 +58,7 @@ impl EntryRecord {
     }
 
     /// Appends the local header, which precedes the data.
-    pub(super) fn put_local(&self, name: &str, out: &mut Vec<u8>) {
+    pub(crate) fn put_local(&self, name: &str, out: &mut Vec<u8>) {
         let large = self.has_descriptor && is_large(self.size);
         put32(out, 0x0403_4b50);
         put16(out, if large { ZIP64_VERSION } else { PLAIN_VERSION });
@@ -88,7 +88,7 @@ impl EntryRecord {
     }
 
     /// Appends the data descriptor, which follows the data.
-    pub(super) fn put_descriptor(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put_descriptor(&self, out: &mut Vec<u8>) {
         put32(out, 0x0807_4b50);
         put32(out, self.crc);
         if is_large(self.size) {
@@ -101,7 +101,7 @@ impl EntryRecord {
     }
 
     /// Appends the record of the central directory.
-    pub(super) fn put_central(&self, name: &str, out: &mut Vec<u8>) {
+    pub(crate) fn put_central(&self, name: &str, out: &mut Vec<u8>) {
         let mut extra = Vec::new();
         for value in [self.size, self.packed, self.offset] {
             if value >= ZIP64_THRESHOLD {
@@ -138,7 +138,7 @@ impl EntryRecord {
 }
 
 /// Appends the end of the archive, for a directory of `entries` and `size` bytes at `offset`.
-pub(super) fn put_end(entries: u64, size: u64, offset: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_end(entries: u64, size: u64, offset: u64, out: &mut Vec<u8>) {
     if entries >= 0xFFFF || size >= ZIP64_THRESHOLD || offset >= ZIP64_THRESHOLD {
         put32(out, 0x0606_4b50);
         put64(out, 44);

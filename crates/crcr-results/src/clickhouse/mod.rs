@@ -74,7 +74,7 @@ pub(crate) type QueryParameters<'a> = [(String, QueryValue<'a>)];
 
 impl ClickHouseServer {
     /// Parses `clickhouse+https://user:password@host:port/database`; `clickhouse+http` for loopback only.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| {
             format!(
                 "{what}, expected clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE (http for loopback only)"

@@ -60,7 +60,7 @@ pub(crate) const FACTS: &[&str] = &[
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
-pub(super) async fn create(server: &ClickHouseResults) -> Result<(), ResultsError> {
+pub(crate) async fn create(server: &ClickHouseResults) -> Result<(), ResultsError> {
     let database = &server.server.database;
     refuse_old_server(server).await?;
     server.run_outside_database(&format!("CREATE DATABASE IF NOT EXISTS {database}")).await?;

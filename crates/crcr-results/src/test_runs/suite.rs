@@ -23,7 +23,7 @@ const DAY: i64 = 86_400;
 
 type Load = (TestedRun, Vec<ReportRows>);
 
-pub(super) async fn all(results: &dyn Results) {
+pub(crate) async fn all(results: &dyn Results) {
     results.prepare().await.unwrap();
     assert_eq!(results.test_stats(&query(TestRanking::Flaky)).await.unwrap(), []);
     let loads = loads();

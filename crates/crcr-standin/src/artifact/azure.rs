@@ -25,7 +25,7 @@ use crate::server::{Connection, Peer};
 use crate::traffic::{Fault, answer_or_lose, flow};
 
 /// The container that signed URLs point to.
-pub(super) const CONTAINER: &str = "/_blob/actions-results";
+pub(crate) const CONTAINER: &str = "/_blob/actions-results";
 const MAX_BLOCK_BYTES: u64 = 4000 << 20;
 /// For a blob in one request.
 const MAX_BLOB_BYTES: u64 = 5000 << 20;
@@ -35,7 +35,7 @@ const MAX_STAGED_BLOCKS: usize = 100_000;
 const MAX_LIST_BYTES: usize = 8 << 20;
 
 /// Operations `PutBlock`, `PutBlockList`, `PutBlob`, `GetBlob`, `HeadBlob`.
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new().route(&format!("{CONTAINER}/{{blob}}"), put(write).get(read))
 }
 

@@ -23,10 +23,10 @@ const WRITE_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// The body of one upload request. Dropping it deletes its file.
 #[derive(Debug)]
-pub(super) struct StoredBody {
+pub(crate) struct StoredBody {
     /// `None` with [`BlobStore::drop_bodies`].
     path: Option<PathBuf>,
-    pub(super) length: u64,
+    pub(crate) length: u64,
 }
 
 impl Drop for StoredBody {
@@ -41,21 +41,21 @@ impl Drop for StoredBody {
 
 /// One version of a blob. A new upload replaces it, so that readers keep theirs.
 #[derive(Debug)]
-pub(super) struct BlobContent {
-    pub(super) etag: String,
-    pub(super) modified: Timestamp,
-    pub(super) content_type: Option<String>,
-    pub(super) content_md5: Option<String>,
-    pub(super) length: u64,
+pub(crate) struct BlobContent {
+    pub(crate) etag: String,
+    pub(crate) modified: Timestamp,
+    pub(crate) content_type: Option<String>,
+    pub(crate) content_md5: Option<String>,
+    pub(crate) length: u64,
     /// With their block ids; a blob from one request has one piece without an id.
     pieces: Vec<(String, Arc<StoredBody>)>,
 }
 
 /// The headers that an upload sets.
 #[derive(Debug, Default)]
-pub(super) struct BlobProperties {
-    pub(super) content_type: Option<String>,
-    pub(super) content_md5: Option<String>,
+pub(crate) struct BlobProperties {
+    pub(crate) content_type: Option<String>,
+    pub(crate) content_md5: Option<String>,
 }
 
 impl BlobContent {
@@ -71,12 +71,12 @@ impl BlobContent {
     }
 
     /// Whether the bytes are on disk; false with [`BlobStore::drop_bodies`].
-    pub(super) fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.pieces.iter().all(|(_, piece)| piece.path.is_some())
     }
 
     /// Passes `range` of the content to `take` in chunks, until `take` returns false.
-    pub(super) fn each_chunk(
+    pub(crate) fn each_chunk(
         &self,
         range: Range<u64>,
         mut take: impl FnMut(Bytes) -> bool,
@@ -104,7 +104,7 @@ impl BlobContent {
         Ok(())
     }
 
-    pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.each_chunk(0..self.length, |chunk| {
             bytes.extend_from_slice(&chunk);
@@ -114,7 +114,7 @@ impl BlobContent {
     }
 
     /// `sha256:<hex>` of the content.
-    pub(super) fn digest(&self) -> io::Result<String> {
+    pub(crate) fn digest(&self) -> io::Result<String> {
         let mut context = digest::Context::new(&digest::SHA256);
         self.each_chunk(0..self.length, |chunk| {
             context.update(&chunk);
@@ -124,7 +124,7 @@ impl BlobContent {
     }
 
     /// `range` of the content, read by another thread.
-    pub(super) fn read(self: Arc<Self>, range: Range<u64>) -> mpsc::Receiver<io::Result<Bytes>> {
+    pub(crate) fn read(self: Arc<Self>, range: Range<u64>) -> mpsc::Receiver<io::Result<Bytes>> {
         let (sender, receiver) = mpsc::channel(4);
         tokio::task::spawn_blocking(move || {
             let read = self.each_chunk(range, |chunk| sender.blocking_send(Ok(chunk)).is_ok());
@@ -145,14 +145,14 @@ struct StoredBlob {
 
 /// Where a block list takes a block from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BlockSource {
+pub(crate) enum BlockSource {
     Latest,
     Committed,
     Uncommitted,
 }
 
 #[derive(Debug)]
-pub(super) struct BlobStore {
+pub(crate) struct BlobStore {
     folder: TempDir,
     known: Mutex<BTreeMap<String, StoredBlob>>,
     files: AtomicU64,
@@ -161,7 +161,7 @@ pub(super) struct BlobStore {
 }
 
 impl BlobStore {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             folder: tempfile::Builder::new().prefix("standin-blobs-").tempdir()?,
             known: Mutex::default(),
@@ -171,12 +171,12 @@ impl BlobStore {
         })
     }
 
-    pub(super) fn drop_bodies(&self) {
+    pub(crate) fn drop_bodies(&self) {
         self.dropping.store(true, Ordering::SeqCst);
     }
 
     /// Stores a body, with at most one buffer of it in memory.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         &self,
         chunks: impl Stream<Item = io::Result<Bytes>>,
     ) -> io::Result<StoredBody> {
@@ -205,24 +205,24 @@ impl BlobStore {
     }
 
     /// Creates a blob without content.
-    pub(super) fn create(&self, name: &str) {
+    pub(crate) fn create(&self, name: &str) {
         self.lock().entry(name.to_owned()).or_default();
     }
 
-    pub(super) fn exists(&self, name: &str) -> bool {
+    pub(crate) fn exists(&self, name: &str) -> bool {
         self.lock().contains_key(name)
     }
 
-    pub(super) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         self.lock().remove(name);
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Arc<BlobContent>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<BlobContent>> {
         self.lock().get(name)?.committed.clone()
     }
 
     /// Whether the id is as long as the ids of the blob's other blocks, as Azure demands.
-    pub(super) fn fits(&self, name: &str, id: &str) -> bool {
+    pub(crate) fn fits(&self, name: &str, id: &str) -> bool {
         let known = self.lock();
         let Some(blob) = known.get(name) else { return true };
         let committed = blob.committed.iter().flat_map(|content| &content.pieces);
@@ -231,7 +231,7 @@ impl BlobStore {
     }
 
     /// Stores a block until a list commits it. Returns the number of staged blocks.
-    pub(super) fn stage(&self, name: &str, id: String, piece: StoredBody) -> usize {
+    pub(crate) fn stage(&self, name: &str, id: String, piece: StoredBody) -> usize {
         let mut known = self.lock();
         let blob = known.entry(name.to_owned()).or_default();
         blob.staged.insert(id, Arc::new(piece));
@@ -239,7 +239,7 @@ impl BlobStore {
     }
 
     /// Makes the listed blocks the content and deletes the others; `None` when one is missing.
-    pub(super) fn commit(
+    pub(crate) fn commit(
         &self,
         name: &str,
         list: Vec<(BlockSource, String)>,
@@ -263,7 +263,7 @@ impl BlobStore {
     }
 
     /// Makes the body of one request the content.
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         name: &str,
         piece: StoredBody,
@@ -277,11 +277,11 @@ impl BlobStore {
         content
     }
 
-    pub(super) fn received_bytes(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stored_bytes(&self) -> u64 {
+    pub(crate) fn stored_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
     }

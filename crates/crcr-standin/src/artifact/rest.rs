@@ -22,7 +22,7 @@ use crate::server::Peer;
 use crate::traffic::Fault;
 
 /// The operations are `run-artifacts`, `artifact` and `artifact-zip`.
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/runs/{run}/artifacts", get(list))
         .route("/repos/{owner}/{repo}/actions/artifacts/{artifact}", get(show).delete(delete))
@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 impl Artifacts {
-    pub(super) fn download_url(&self, state: &State, artifact: &Artifact, now: Timestamp) -> Url {
+    pub(crate) fn download_url(&self, state: &State, artifact: &Artifact, now: Timestamp) -> Url {
         let mut url = state.url.clone();
         url.set_path(&format!("{}/{}", super::azure::CONTAINER, artifact.blob));
         self.signer.download(url, &artifact.file_name(), &artifact.mime_type, now)

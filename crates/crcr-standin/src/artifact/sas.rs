@@ -17,14 +17,14 @@ const UPLOAD_URL_LIFE: Duration = Duration::from_secs(3600);
 const DOWNLOAD_URL_LIFE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SasPermission {
+pub(crate) enum SasPermission {
     Write,
     Read,
 }
 
 /// Why a URL is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SasError {
+pub(crate) enum SasError {
     /// No signature, a wrong one, or an expired one.
     Signature,
     Permission,
@@ -32,28 +32,28 @@ pub(super) enum SasError {
 
 /// Headers of the answer to a read, from the signed URL.
 #[derive(Debug, Default)]
-pub(super) struct ResponseOverrides {
-    pub(super) disposition: Option<String>,
-    pub(super) content_type: Option<String>,
+pub(crate) struct ResponseOverrides {
+    pub(crate) disposition: Option<String>,
+    pub(crate) content_type: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct SasSigner(hmac::Key);
+pub(crate) struct SasSigner(hmac::Key);
 
 impl SasSigner {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut secret = [0; 32];
         aws_lc_rs::rand::fill(&mut secret).expect("the system gives random bytes");
         Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
     }
 
     /// A URL to write the blob at `url`, for about an hour.
-    pub(super) fn upload(&self, url: Url, now: Timestamp) -> Url {
+    pub(crate) fn upload(&self, url: Url, now: Timestamp) -> Url {
         self.sign(url, "cw", now + UPLOAD_URL_LIFE, &[])
     }
 
     /// A URL to read the blob at `url`, for about ten minutes, as a file of this name and type.
-    pub(super) fn download(&self, url: Url, file: &str, mime: &str, now: Timestamp) -> Url {
+    pub(crate) fn download(&self, url: Url, file: &str, mime: &str, now: Timestamp) -> Url {
         let quoted = file.replace(|c: char| !c.is_ascii() || c == '"' || c.is_control(), "_");
         let encoded: String = url::form_urlencoded::byte_serialize(file.as_bytes()).collect();
         let encoded = encoded.replace('+', "%20");
@@ -82,7 +82,7 @@ impl SasSigner {
 
     /// Checks the query of a request for `path`. Parameters such as `comp` and `blockid` aren't
     /// signed.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         path: &str,
         query: &str,

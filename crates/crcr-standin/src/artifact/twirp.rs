@@ -31,7 +31,7 @@ const FORBIDDEN: &[char] = &['"', ':', '<', '>', '|', '*', '?', '\r', '\n', '\\'
 
 /// The operations are `CreateArtifact`, `FinalizeArtifact`, `ListArtifacts`, `GetSignedArtifactURL`
 /// and `DeleteArtifact`.
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new().route("/twirp/github.actions.results.api.v1.ArtifactService/{method}", post(call))
 }
 

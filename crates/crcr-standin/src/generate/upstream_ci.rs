@@ -67,7 +67,7 @@ const RED_TEST: &str = "test_all_reduce";
 const SCARCE: &str = "linux.8xlarge.gpu";
 const SCARCE_FOR_HOURS: i64 = 60;
 /// The files that pushes change.
-pub(super) const FILES: [&str; 5] = [
+pub(crate) const FILES: [&str; 5] = [
     "torch/distributed/reducer.py",
     "aten/src/ATen/native/Pow.cpp",
     "test/test_ops.py",

@@ -18,7 +18,7 @@ use super::model::{Repo, user};
 use crate::State;
 
 #[derive(Debug, Default)]
-pub(super) struct ActionsSettings {
+pub(crate) struct ActionsSettings {
     /// `None` hides them from whoever asks: reading them needs access to the repository.
     variables: Option<BTreeMap<String, String>>,
     /// Those that the organisation shares with it.
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/variables", get(variables))
         .route("/repos/{owner}/{repo}/actions/variables/{variable}", get(variable))

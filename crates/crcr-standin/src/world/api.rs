@@ -21,7 +21,7 @@ use crate::State;
 use crate::runs::Run;
 
 /// `Err` is GitHub's error response.
-pub(super) type ApiResult = Result<Response, Response>;
+pub(crate) type ApiResult = Result<Response, Response>;
 
 /// The most keys and characters of a `client_payload`.
 const PAYLOAD_KEYS: usize = 10;
@@ -56,7 +56,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
 }
 
 /// An error response as GitHub writes it.
-pub(super) fn refusal(status: u16, message: &str) -> Response {
+pub(crate) fn refusal(status: u16, message: &str) -> Response {
     let body = json!({
         "message": message, "status": status.to_string(),
         "documentation_url": "https://docs.github.com/rest",
@@ -65,7 +65,7 @@ pub(super) fn refusal(status: u16, message: &str) -> Response {
 }
 
 /// The body as JSON; fails with GitHub's 400 for other text and 422 for other fields.
-pub(super) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Response> {
+pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Response> {
     let value: Value =
         serde_json::from_slice(body).map_err(|_| refusal(400, "Problems parsing JSON"))?;
     serde_json::from_value(value)
@@ -73,7 +73,7 @@ pub(super) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Resp
 }
 
 /// The page of a list that the query asks for.
-pub(super) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
+pub(crate) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
     let number = |name: &str, default: usize| {
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let found = pairs.into_iter().find(|(key, _)| key == name);
@@ -83,8 +83,8 @@ pub(super) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
     all.into_iter().skip(number("page", 1).saturating_sub(1) * per_page).take(per_page).collect()
 }
 
-pub(super) type Names = Path<(String, String)>;
-pub(super) type Numbered = Path<(String, String, u64)>;
+pub(crate) type Names = Path<(String, String)>;
+pub(crate) type Numbered = Path<(String, String, u64)>;
 
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
@@ -298,7 +298,7 @@ fn last(mut commits: Vec<Value>, count: usize) -> Vec<Value> {
 }
 
 /// Runs `act` on a pull request, if the caller has `pull_requests` at `level`.
-pub(super) fn at_pull(
+pub(crate) fn at_pull(
     state: &State,
     Path((owner, repo, number)): Numbered,
     headers: &HeaderMap,

@@ -66,8 +66,8 @@ impl AppIdentity {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct IssuedToken {
-    pub(super) installation: u64,
+pub(crate) struct IssuedToken {
+    pub(crate) installation: u64,
     /// Numbers of the repositories that it is for.
     repositories: Vec<u64>,
     permissions: BTreeMap<String, String>,
@@ -76,7 +76,7 @@ pub(super) struct IssuedToken {
 
 /// The body of `POST /app/installations/{id}/access_tokens`.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct TokenRequest {
+pub(crate) struct TokenRequest {
     repositories: Option<Vec<String>>,
     repository_ids: Option<Vec<u64>>,
     permissions: Option<BTreeMap<String, String>>,
@@ -84,7 +84,7 @@ pub(super) struct TokenRequest {
 
 impl World {
     /// Fails with GitHub's 401 unless the caller has the App's JWT.
-    pub(super) fn check_app(&self, headers: &HeaderMap, now: Timestamp) -> Result<(), Response> {
+    pub(crate) fn check_app(&self, headers: &HeaderMap, now: Timestamp) -> Result<(), Response> {
         #[derive(Deserialize)]
         struct Claims {
             iss: Value,
@@ -127,7 +127,7 @@ impl World {
 
 impl WorldState {
     /// A new token of installation `id`, with no more permissions than it has.
-    pub(super) fn issue(
+    pub(crate) fn issue(
         &mut self,
         id: u64,
         wanted: TokenRequest,
@@ -190,7 +190,7 @@ impl WorldState {
 
     /// The repository `name`, if the caller has `permission` at `level` there. As on GitHub, reading
     /// a public repository needs no token.
-    pub(super) fn permitted(
+    pub(crate) fn permitted(
         &mut self,
         headers: &HeaderMap,
         name: &str,
@@ -236,7 +236,7 @@ fn allows(granted: Option<&str>, wanted: &str) -> bool {
 }
 
 /// The token in `Authorization`, with any scheme.
-pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get("authorization")?.to_str().ok()?;
     value.split_once(' ').map(|(_, token)| token.trim())
 }

@@ -40,31 +40,31 @@ impl Call {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ApiCalls {
-    pub(super) all: Vec<Call>,
+pub(crate) struct ApiCalls {
+    pub(crate) all: Vec<Call>,
     faults: Vec<(String, VecDeque<Fault>)>,
     rate: Option<(u64, Timestamp)>,
 }
 
 /// Whether `route` is `pattern`, or starts with it up to its `*`.
-pub(super) fn matches(pattern: &str, route: &str) -> bool {
+pub(crate) fn matches(pattern: &str, route: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == route, |start| route.starts_with(start))
 }
 
 impl ApiCalls {
-    pub(super) fn fail(&mut self, route: &str, times: usize, fault: Fault) {
+    pub(crate) fn fail(&mut self, route: &str, times: usize, fault: Fault) {
         self.faults.push((route.to_owned(), std::iter::repeat_n(fault, times).collect()));
     }
 
-    pub(super) fn clear_faults(&mut self) {
+    pub(crate) fn clear_faults(&mut self) {
         self.faults.clear();
     }
 
-    pub(super) fn limit(&mut self, remaining: u64, reset: Timestamp) {
+    pub(crate) fn limit(&mut self, remaining: u64, reset: Timestamp) {
         self.rate = Some((remaining, reset));
     }
 
-    pub(super) fn unmet(&self) -> Vec<String> {
+    pub(crate) fn unmet(&self) -> Vec<String> {
         let open = self.faults.iter().filter(|(_, faults)| !faults.is_empty());
         open.map(|(route, faults)| format!("{} faults at {route}", faults.len())).collect()
     }
@@ -95,7 +95,7 @@ impl ApiCalls {
 }
 
 /// Records a call, applies its fault and the rate limit, and passes it on.
-pub(super) async fn observe(
+pub(crate) async fn observe(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
     request: Request,

@@ -17,7 +17,7 @@ use super::api::{ApiResult, page, parse, refusal};
 use super::model::{CheckRun, Repo, node_id};
 use crate::State;
 
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     let at = |path: &str| format!("/repos/{{owner}}/{{repo}}{path}");
     Router::new()
         .route(&at("/check-runs"), post(create))
@@ -90,7 +90,7 @@ impl CheckRunFields {
     }
 }
 
-pub(super) fn show_run(repo: &Repo, run: &CheckRun, origin: &str) -> Value {
+pub(crate) fn show_run(repo: &Repo, run: &CheckRun, origin: &str) -> Value {
     let name = &repo.full_name;
     json!({
         "id": run.id, "node_id": node_id("CR", run.id), "name": run.name,

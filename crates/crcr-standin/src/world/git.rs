@@ -70,7 +70,7 @@ impl World {
 impl Repo {
     /// The files of a branch or commit; of the default branch without one, and for a commit whose files
     /// nobody gave.
-    pub(super) fn files_at(&self, reference: Option<&str>) -> Option<&Files> {
+    pub(crate) fn files_at(&self, reference: Option<&str>) -> Option<&Files> {
         let Some(name) = reference.filter(|name| *name != self.default_branch) else {
             return Some(&self.files);
         };
@@ -130,7 +130,7 @@ fn hash(text: &str) -> String {
     hex::encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref())
 }
 
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     let at = |path: &str| format!("/repos/{{owner}}/{{repo}}{path}");
     Router::new()
         .route(&at("/git/ref/heads/{*branch}"), get(branch))
@@ -378,7 +378,7 @@ async fn open_pull(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-pub(super) async fn edit_pull(
+pub(crate) async fn edit_pull(
     Shared(state): Shared<Arc<State>>,
     at: Numbered,
     headers: HeaderMap,
@@ -402,7 +402,7 @@ pub(super) async fn edit_pull(
     })
 }
 
-pub(super) async fn add_labels(
+pub(crate) async fn add_labels(
     Shared(state): Shared<Arc<State>>,
     at: Numbered,
     headers: HeaderMap,

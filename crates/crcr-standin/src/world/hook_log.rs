@@ -32,7 +32,7 @@ pub struct LoggedDelivery {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct HookLog {
+pub(crate) struct HookLog {
     /// The oldest attempt first.
     attempts: Vec<LoggedDelivery>,
     /// The App's webhook URL.
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/app/hook/config", get(config))
         .route("/app/hook/deliveries", get(list))

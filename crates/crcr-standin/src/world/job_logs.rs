@@ -27,7 +27,7 @@ impl World {
     }
 }
 
-pub(super) async fn redirect(
+pub(crate) async fn redirect(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, job)): Path<(String, String, u64)>,
     headers: HeaderMap,
@@ -43,7 +43,7 @@ pub(super) async fn redirect(
 }
 
 /// The store has no rate limit, and its requests aren't calls of the API.
-pub(super) fn storage() -> Router<Arc<State>> {
+pub(crate) fn storage() -> Router<Arc<State>> {
     Router::new().route("/log-store/{owner}/{repo}/{job}", get(download))
 }
 

@@ -82,7 +82,7 @@ impl World {
 
 impl WorldState {
     /// The redirect for a call under a renamed repository's old name.
-    pub(super) fn moved_to(
+    pub(crate) fn moved_to(
         &self,
         name: &str,
         below: &str,
@@ -133,7 +133,7 @@ pub(crate) async fn by_number(
     next.run(request).await
 }
 
-pub(super) fn routes() -> Router<Arc<State>> {
+pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/rate_limit", get(rate_limit))
         .route("/repos/{owner}/{repo}", get(repository))
@@ -299,7 +299,7 @@ impl WorldState {
 }
 
 /// The files directly in the folder `path`, as the contents API lists them.
-pub(super) fn folder(repo: &Repo, path: &str) -> Option<Value> {
+pub(crate) fn folder(repo: &Repo, path: &str) -> Option<Value> {
     let below = format!("{}/", path.trim_matches('/'));
     let files = repo.files.iter().filter_map(|(name, bytes)| {
         let rest = name.strip_prefix(&below).filter(|rest| !rest.contains('/'))?;
@@ -313,7 +313,7 @@ pub(super) fn folder(repo: &Repo, path: &str) -> Option<Value> {
 }
 
 /// The answer with its `ETag`, or 304 when the caller has that version.
-pub(super) fn conditional(headers: &HeaderMap, body: &Value) -> Response {
+pub(crate) fn conditional(headers: &HeaderMap, body: &Value) -> Response {
     let text = body.to_string();
     let sha = digest::digest(&digest::SHA256, text.as_bytes());
     let etag = format!("W/\"{}\"", hex::encode(sha.as_ref()));

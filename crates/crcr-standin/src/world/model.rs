@@ -8,44 +8,44 @@ use serde_json::{Value, json};
 use super::actions_settings::ActionsSettings;
 
 #[derive(Debug)]
-pub(super) struct Repo {
-    pub(super) id: u64,
-    pub(super) full_name: String,
-    pub(super) default_branch: String,
-    pub(super) installation: Option<u64>,
-    pub(super) archived: bool,
-    pub(super) labels: BTreeSet<String>,
-    pub(super) files: Files,
-    pub(super) commits: BTreeMap<String, Commit>,
+pub(crate) struct Repo {
+    pub(crate) id: u64,
+    pub(crate) full_name: String,
+    pub(crate) default_branch: String,
+    pub(crate) installation: Option<u64>,
+    pub(crate) archived: bool,
+    pub(crate) labels: BTreeSet<String>,
+    pub(crate) files: Files,
+    pub(crate) commits: BTreeMap<String, Commit>,
     /// All branches but the default one, whose files are `files`.
-    pub(super) branches: BTreeMap<String, String>,
-    pub(super) tags: BTreeMap<String, String>,
+    pub(crate) branches: BTreeMap<String, String>,
+    pub(crate) tags: BTreeMap<String, String>,
     /// The files of the trees that the API made, by hash.
-    pub(super) trees: BTreeMap<String, Files>,
-    pub(super) pulls: BTreeMap<u64, PullRequest>,
-    pub(super) comments: Vec<Comment>,
-    pub(super) check_runs: BTreeMap<u64, CheckRun>,
-    pub(super) job_logs: BTreeMap<u64, Vec<u8>>,
-    pub(super) settings: ActionsSettings,
+    pub(crate) trees: BTreeMap<String, Files>,
+    pub(crate) pulls: BTreeMap<u64, PullRequest>,
+    pub(crate) comments: Vec<Comment>,
+    pub(crate) check_runs: BTreeMap<u64, CheckRun>,
+    pub(crate) job_logs: BTreeMap<u64, Vec<u8>>,
+    pub(crate) settings: ActionsSettings,
     /// The files that a pull request's head changes, by the head.
-    pub(super) changed: BTreeMap<String, Vec<String>>,
+    pub(crate) changed: BTreeMap<String, Vec<String>>,
 }
 
-pub(super) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Debug)]
-pub(super) struct Commit {
-    pub(super) parents: Vec<String>,
+pub(crate) struct Commit {
+    pub(crate) parents: Vec<String>,
     /// `None` for a commit whose files no test looks at.
-    pub(super) tree: Option<String>,
-    pub(super) committed_at: Timestamp,
+    pub(crate) tree: Option<String>,
+    pub(crate) committed_at: Timestamp,
 }
 
 /// An installation of the App.
 #[derive(Debug)]
-pub(super) struct Installation {
-    pub(super) permissions: BTreeMap<String, String>,
-    pub(super) suspended_at: Option<Timestamp>,
+pub(crate) struct Installation {
+    pub(crate) permissions: BTreeMap<String, String>,
+    pub(crate) suspended_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub struct CheckRun {
     pub summary: String,
     /// The number of updates since its creation.
     pub updates: u32,
-    pub(super) seen: bool,
+    pub(crate) seen: bool,
 }
 
 /// A comment on a pull request.
@@ -123,7 +123,7 @@ pub struct Comment {
     pub number: u64,
     pub body: String,
     pub author: String,
-    pub(super) seen: bool,
+    pub(crate) seen: bool,
 }
 
 /// A `repository_dispatch` event that GitHub accepted.
@@ -144,7 +144,7 @@ pub enum Started {
 }
 
 impl Repo {
-    pub(super) fn new(id: u64, full_name: &str) -> Self {
+    pub(crate) fn new(id: u64, full_name: &str) -> Self {
         Self {
             id,
             full_name: full_name.to_owned(),
@@ -166,15 +166,15 @@ impl Repo {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.full_name.rsplit('/').next().unwrap_or_default()
     }
 
-    pub(super) fn owner(&self) -> &str {
+    pub(crate) fn owner(&self) -> &str {
         self.full_name.split('/').next().unwrap_or_default()
     }
 
-    pub(super) fn json(&self, origin: &str) -> Value {
+    pub(crate) fn json(&self, origin: &str) -> Value {
         let full_name = &self.full_name;
         json!({
             "id": self.id, "node_id": node_id("Repository", self.id),
@@ -189,20 +189,20 @@ impl Repo {
     }
 
     /// Adds a commit unless it exists.
-    pub(super) fn commit(&mut self, sha: &str, parents: &[&str], committed_at: Timestamp) {
+    pub(crate) fn commit(&mut self, sha: &str, parents: &[&str], committed_at: Timestamp) {
         let parents = parents.iter().map(|sha| (*sha).to_owned()).collect();
         let commit = Commit { parents, tree: None, committed_at };
         self.commits.entry(sha.to_owned()).or_insert(commit);
     }
 
     /// Adds the commits that a pull request names.
-    pub(super) fn head_of(&mut self, pull: &PullRequest) {
+    pub(crate) fn head_of(&mut self, pull: &PullRequest) {
         self.commit(&pull.base_sha, &[], pull.updated_at);
         self.commit(&pull.head_sha, &[&pull.base_sha], pull.updated_at);
     }
 
     /// The commit and its ancestors, each before its parents; empty when it doesn't exist.
-    pub(super) fn history<'a>(&'a self, sha: &'a str) -> Vec<&'a str> {
+    pub(crate) fn history<'a>(&'a self, sha: &'a str) -> Vec<&'a str> {
         let (mut found, mut seen) = (vec![], HashSet::new());
         let mut open = vec![(sha, false)];
         while let Some((sha, has_parents)) = open.pop() {
@@ -219,12 +219,12 @@ impl Repo {
         found
     }
 
-    pub(super) fn changed_files(&self, head: &str) -> &[String] {
+    pub(crate) fn changed_files(&self, head: &str) -> &[String] {
         self.changed.get(head).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// A commit as the compare API shows it.
-    pub(super) fn commit_json(&self, sha: &str, origin: &str) -> Value {
+    pub(crate) fn commit_json(&self, sha: &str, origin: &str) -> Value {
         let full_name = &self.full_name;
         let url = format!("{origin}/repos/{full_name}/commits/{sha}");
         let commit = self.commits.get(sha);
@@ -242,7 +242,7 @@ impl Repo {
     }
 
     /// The pull request as the API and webhooks show it.
-    pub(super) fn pull_json(&self, pull: &PullRequest, origin: &str) -> Value {
+    pub(crate) fn pull_json(&self, pull: &PullRequest, origin: &str) -> Value {
         let side = |repo: Value, owner: &str, branch: &str, sha: &str| {
             json!({ "label": format!("{owner}:{branch}"), "ref": branch, "sha": sha,
                 "user": user(owner, origin), "repo": repo })
@@ -279,7 +279,7 @@ impl Repo {
 }
 
 /// A user or organisation; its number is computed from its name.
-pub(super) fn user(login: &str, origin: &str) -> Value {
+pub(crate) fn user(login: &str, origin: &str) -> Value {
     let id = login.bytes().fold(5381_u64, |hash, byte| (hash * 33 + u64::from(byte)) % 99_999_989);
     json!({
         "login": login, "id": id, "node_id": node_id("User", id),
@@ -288,12 +288,12 @@ pub(super) fn user(login: &str, origin: &str) -> Value {
     })
 }
 
-pub(super) fn label(name: &str, origin: &str) -> Value {
+pub(crate) fn label(name: &str, origin: &str) -> Value {
     json!({ "id": name.len(), "node_id": node_id("Label", name.len() as u64), "name": name,
         "url": format!("{origin}/labels/{name}"), "color": "ededed", "default": false,
         "description": null })
 }
 
-pub(super) fn node_id(kind: &str, id: u64) -> String {
+pub(crate) fn node_id(kind: &str, id: u64) -> String {
     format!("{kind}_{id}")
 }

@@ -217,7 +217,7 @@ pub(crate) fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreEr
 }
 
 /// Forgejo says this of every zip, and other servers of what they don't know.
-pub(super) fn is_vague_type(content_type: &str) -> bool {
+pub(crate) fn is_vague_type(content_type: &str) -> bool {
     content_type.trim().eq_ignore_ascii_case("application/octet-stream")
 }
 

@@ -19,7 +19,7 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 pub struct CredentialsOutage(pub String);
 
 /// Whether `error` was caused by an outage of what provides the credentials.
-pub(super) fn is_outage(mut error: &(dyn std::error::Error + 'static)) -> bool {
+pub(crate) fn is_outage(mut error: &(dyn std::error::Error + 'static)) -> bool {
     loop {
         let timed_out = matches!(error.downcast_ref(), Some(CredentialsError::ProviderTimedOut(_)));
         if timed_out || error.is::<CredentialsOutage>() {
@@ -34,18 +34,18 @@ pub(super) fn is_outage(mut error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Shared by the SDK and our own client.
 #[derive(Debug, Clone)]
-pub(super) struct CachedCredentials {
+pub(crate) struct CachedCredentials {
     provider: SharedCredentialsProvider,
     last: Arc<Mutex<Option<Credentials>>>,
 }
 
 impl CachedCredentials {
-    pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
+    pub(crate) fn new(provider: SharedCredentialsProvider) -> Self {
         Self { provider, last: Arc::default() }
     }
 
     /// Valid credentials. The lock is held while renewing, so that only one caller renews.
-    pub(super) async fn get(&self) -> Result<Credentials, CredentialsError> {
+    pub(crate) async fn get(&self) -> Result<Credentials, CredentialsError> {
         let mut last = self.last.lock().await;
         let fresh = |credentials: &&Credentials| {
             credentials.expiry().is_none_or(|end| end > SystemTime::now() + EXPIRY_MARGIN)

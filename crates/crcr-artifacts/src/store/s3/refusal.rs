@@ -19,23 +19,23 @@ pub const SKEWED: &str = "this machine's clock differs from S3's";
 #[derive(Debug, Default)]
 pub struct S3Refusal {
     /// `None` without a response.
-    pub(super) status: Option<u16>,
-    pub(super) code: Option<String>,
+    pub(crate) status: Option<u16>,
+    pub(crate) code: Option<String>,
     /// S3's message, or the transport's error.
-    pub(super) message: String,
+    pub(crate) message: String,
     /// The bucket's region, if the server names it.
-    pub(super) region: Option<String>,
+    pub(crate) region: Option<String>,
     /// The request couldn't be built or signed, mostly because there are no credentials.
-    pub(super) not_sent: bool,
+    pub(crate) not_sent: bool,
     /// What provides the credentials can't be reached.
-    pub(super) credentials_outage: bool,
+    pub(crate) credentials_outage: bool,
     /// The answer is a web page, so it isn't from S3.
-    pub(super) is_web_page: bool,
+    pub(crate) is_web_page: bool,
     /// A time limit of ours ended the request.
-    pub(super) is_timeout: bool,
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) is_timeout: bool,
+    pub(crate) retry_after: Option<Duration>,
     /// How often and how long it was tried.
-    pub(super) history: Option<String>,
+    pub(crate) history: Option<String>,
 }
 
 impl fmt::Display for S3Refusal {
@@ -53,13 +53,13 @@ impl fmt::Display for S3Refusal {
 }
 
 impl S3Refusal {
-    pub(super) fn before_sending(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn before_sending(error: &(dyn std::error::Error + 'static)) -> Self {
         let (message, credentials_outage) = (one_line(&http::root_cause(error)), is_outage(error));
         Self { message, not_sent: true, credentials_outage, ..Self::default() }
     }
 
     /// Whether another try may help.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match (self.status, self.code.as_deref()) {
             // A success has one of these in its body, too, if S3 failed after it had begun to answer.
             (_, Some("SlowDown" | "InternalError" | "ServiceUnavailable")) => true,
@@ -85,26 +85,26 @@ impl S3Refusal {
     }
 
     /// This refusal with what `tries` did to avoid it.
-    pub(super) fn after(self, tries: &RetryLoop) -> Self {
+    pub(crate) fn after(self, tries: &RetryLoop) -> Self {
         Self { history: tries.history().filter(|_| self.is_transient()), ..self }
     }
 
-    pub(super) fn is_throttled(&self) -> bool {
+    pub(crate) fn is_throttled(&self) -> bool {
         matches!(self.status, Some(429 | 503)) || self.code.as_deref().is_some_and(is_throttling)
     }
 
     /// S3 answers 412, or 409 for two simultaneous writers; or it says so in the body of a success.
-    pub(super) fn is_precondition_failed(&self) -> bool {
+    pub(crate) fn is_precondition_failed(&self) -> bool {
         matches!(self.status, Some(409 | 412)) || self.code.as_deref() == Some("PreconditionFailed")
     }
 
     /// Whether the requested range starts behind the object's last byte.
-    pub(super) fn is_beyond_the_end(&self) -> bool {
+    pub(crate) fn is_beyond_the_end(&self) -> bool {
         self.status == Some(416) || self.code.as_deref() == Some("InvalidRange")
     }
 
     /// Whether the server doesn't know a header. Not all of them name it, and some call it invalid.
-    pub(super) fn is_about_a_header(&self) -> bool {
+    pub(crate) fn is_about_a_header(&self) -> bool {
         let is_checksum = || self.message.to_ascii_lowercase().contains("checksum");
         match (self.status, self.code.as_deref()) {
             (Some(501), _) | (_, Some("NotImplemented")) => true,
@@ -114,7 +114,7 @@ impl S3Refusal {
     }
 
     /// Maybe the credentials may not tag, or the server doesn't know tags.
-    pub(super) fn may_be_about_tagging(&self) -> bool {
+    pub(crate) fn may_be_about_tagging(&self) -> bool {
         matches!(self.status, Some(400 | 403 | 501))
     }
 }
@@ -226,7 +226,7 @@ impl From<&http::HttpError> for S3Refusal {
 }
 
 /// A server's text, of bounded length and without control characters.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -28,14 +28,14 @@ use crate::store::StoreError;
 use crate::store::send::BlockPacing;
 
 /// The characters that a signature doesn't percent-encode.
-pub(super) const UNRESERVED: &AsciiSet =
+pub(crate) const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
 
 /// A checksum of the body, which Backblaze B2 refuses with 400.
-pub(super) const CHECKSUMS: u8 = 1;
+pub(crate) const CHECKSUMS: u8 = 1;
 /// `If-None-Match` and `If-Match`, which Backblaze B2 refuses with 501 and Alibaba's OSS with 400.
-pub(super) const CONDITIONS: u8 = 2;
+pub(crate) const CONDITIONS: u8 = 2;
 
 fn is_any_of(header: &str, features: u8) -> bool {
     (features & CHECKSUMS != 0 && header.starts_with("x-amz-checksum-"))
@@ -43,7 +43,7 @@ fn is_any_of(header: &str, features: u8) -> bool {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct SignedClient {
+pub(crate) struct SignedClient {
     http: UploadClient,
     /// The bucket's URL without a final slash.
     bucket: String,
@@ -61,19 +61,19 @@ pub(super) struct SignedClient {
     signs_bodies: Arc<AtomicBool>,
 }
 
-pub(super) struct PutRequest<'a> {
-    pub(super) key: &'a str,
-    pub(super) query: String,
-    pub(super) headers: Vec<(Cow<'static, str>, String)>,
-    pub(super) body: Bytes,
+pub(crate) struct PutRequest<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) query: String,
+    pub(crate) headers: Vec<(Cow<'static, str>, String)>,
+    pub(crate) body: Bytes,
     /// Digest of the body. Over TLS it may be `None`; then the signature doesn't cover the body.
-    pub(super) digest: Option<Digest>,
+    pub(crate) digest: Option<Digest>,
 }
 
 impl SignedClient {
     /// Fails if the bucket needs another kind of signature (directory buckets, multi-region access
     /// points, Outposts), or if TLS can't be set up.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         config: &S3Config,
         region: &str,
         credentials: Option<CachedCredentials>,
@@ -120,21 +120,21 @@ impl SignedClient {
     }
 
     /// Whether the server may have refused the request for a header that only Amazon's knows.
-    pub(super) fn may_lack_feature(&self, refusal: &S3Refusal) -> bool {
+    pub(crate) fn may_lack_feature(&self, refusal: &S3Refusal) -> bool {
         !self.is_amazons && refusal.is_about_a_header()
     }
 
-    pub(super) fn knows(&self, feature: u8) -> bool {
+    pub(crate) fn knows(&self, feature: u8) -> bool {
         self.unknown.load(Ordering::Relaxed) & feature == 0
     }
 
     /// Sends no more headers of these features.
-    pub(super) fn leave_out(&self, features: u8) {
+    pub(crate) fn leave_out(&self, features: u8) {
         self.unknown.fetch_or(features, Ordering::Relaxed);
     }
 
     /// Sends the request, with retries. A header that the server doesn't know is left out.
-    pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
+    pub(crate) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
         let unknown = self.unknown.load(Ordering::Relaxed);
         let sent = |feature: u8| put.headers.iter().any(|(name, _)| is_any_of(name, feature));
         let mut first = None;
@@ -218,7 +218,7 @@ impl SignedClient {
         }
     }
 
-    pub(super) fn throttled(&self) -> usize {
+    pub(crate) fn throttled(&self) -> usize {
         self.throttled.load(Ordering::Relaxed)
     }
 

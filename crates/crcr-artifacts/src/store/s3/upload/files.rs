@@ -143,7 +143,7 @@ struct SentFile {
 impl S3Store {
     /// Stores an object for each file. An existing artifact with the digest `known` is compared as a
     /// whole first, so that the objects of two artifacts never mix.
-    pub(super) async fn put_files(
+    pub(crate) async fn put_files(
         &self,
         source: &UploadSource,
         folder: &str,

@@ -21,14 +21,14 @@ use crate::store::s3::{S3Store, STORE, send_with_retries};
 use crate::store::send;
 use crate::store::{MAX_REPLACED, StoreError, after_failure};
 
-pub(super) struct MultipartUpload {
+pub(crate) struct MultipartUpload {
     id: String,
     tag_refused: bool,
 }
 
 impl S3Store {
     /// Stores a long blob. A failure aborts the upload.
-    pub(super) async fn put_multipart(
+    pub(crate) async fn put_multipart(
         &self,
         object: &NewObject<'_>,
         condition: WriteCondition,
@@ -210,7 +210,7 @@ impl S3Store {
     }
 
     /// Aborts an upload. If that fails, the bucket's lifecycle rules have to delete it.
-    pub(super) async fn abort(&self, key: &str, id: &str, retry: RetryPolicy) {
+    pub(crate) async fn abort(&self, key: &str, id: &str, retry: RetryPolicy) {
         let abort = || {
             self.client()
                 .abort_multipart_upload()

@@ -44,7 +44,7 @@ impl S3Store {
 
     /// Deletes the objects of the replaced artifact `before` that the new one doesn't have. Returns a
     /// warning if some couldn't be deleted.
-    pub(super) async fn delete_stale(
+    pub(crate) async fn delete_stale(
         &self,
         source: &UploadSource,
         folder: &str,
@@ -117,7 +117,7 @@ impl S3Store {
     }
 
     /// Returns how many objects couldn't be deleted.
-    pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
+    pub(crate) async fn delete(&self, keys: Vec<String>) -> usize {
         let delete = |key: String| async move {
             let delete = || self.client().delete_object().bucket(self.bucket()).key(&key).send();
             let gone = self.send(delete).await;
