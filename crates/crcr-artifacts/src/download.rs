@@ -124,18 +124,7 @@ pub async fn download(
     // A single artifact goes to the destination itself, as merged ones do.
     let in_folders = found.len() > 1 && !request.merge;
     let staging = Arc::new(StagingFolder::new(&request.destination)?);
-    // A run of our own code may have made a sparse file or a disk image, which compresses at any ratio.
-    let is_ours = request.run.own || trust == Some(ArtifactTrust::SameRepo);
-    let trusted = !request.privileged && is_ours;
-    let limits = unpack::UnpackLimits::default();
-    let ratio = if trusted { u64::MAX } else { limits.ratio };
-    let policy = UnpackPolicy {
-        // Whoever allows a fork's artifact in another event has rights of its own, too.
-        privileged: request.privileged || trust == Some(ArtifactTrust::Fork),
-        limits: unpack::UnpackLimits { ratio, ..limits },
-        on_collision: request.on_collision,
-        folds_case: staging.folds_case(),
-    };
+    let policy = unpack_policy(request, trust, staging.folds_case());
     let mut stage = StagedFiles::new(staging.subfolder("stage")?, policy);
 
     let mut artifacts = Vec::with_capacity(found.len());
@@ -169,6 +158,24 @@ pub async fn download(
     let root = stage.finish().map_err(|source| DownloadError::Unpack { name: name(), source })?;
     staging.publish(&root)?;
     Ok(DownloadResult { artifacts })
+}
+
+fn unpack_policy(
+    request: &DownloadRequest,
+    trust: Option<ArtifactTrust>,
+    folds_case: bool,
+) -> UnpackPolicy {
+    // A run of our own code may have made a sparse file or a disk image, which compresses at any ratio.
+    let is_ours = request.run.own || trust == Some(ArtifactTrust::SameRepo);
+    let limits = unpack::UnpackLimits::default();
+    let ratio = if is_ours && !request.privileged { u64::MAX } else { limits.ratio };
+    UnpackPolicy {
+        // Whoever allows a fork's artifact in another event has rights of its own, too.
+        privileged: request.privileged || trust == Some(ArtifactTrust::Fork),
+        limits: unpack::UnpackLimits { ratio, ..limits },
+        on_collision: request.on_collision,
+        folds_case,
+    }
 }
 
 /// The error of a path that one of `unpacked` holds already, with the names of both artifacts.

@@ -44,13 +44,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     let unknown = unknown_settings(env, &asked.borrow());
     if args.check {
-        let mut problems = preflight::problems(&config, Arc::new(now)).await;
-        problems.extend(unknown);
-        if !problems.is_empty() {
-            return Err(settings_failure("does not work", "do not work", &problems));
-        }
-        printer.line("all settings work");
-        return Ok(ExitCode::SUCCESS);
+        return check(&config, unknown, printer).await;
     }
     for setting in unknown {
         tracing::warn!(setting = setting.name, why = setting.what, "a variable has no effect");
@@ -85,7 +79,27 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
             Failure::unexpected("lambda", "AWS Lambda gives no more events").because(error)
         });
     }
-    let bound = BoundListeners::new(&listen, admin_listen.as_deref()).await.map_err(|error| {
+    listen_until_stopped(relay, &listen, admin_listen.as_deref(), printer).await
+}
+
+/// Tries everything that the settings name.
+async fn check(config: &Config, unknown: Vec<SettingProblem>, printer: &Printer) -> Outcome {
+    let mut problems = preflight::problems(config, Arc::new(now)).await;
+    problems.extend(unknown);
+    if !problems.is_empty() {
+        return Err(settings_failure("does not work", "do not work", &problems));
+    }
+    printer.line("all settings work");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen_until_stopped(
+    relay: Arc<Relay>,
+    listen: &str,
+    admin_listen: Option<&str>,
+    printer: &Printer,
+) -> Outcome {
+    let bound = BoundListeners::new(listen, admin_listen).await.map_err(|error| {
         Failure::user("listen", error.to_string()).because(error).hint(
             "`--listen` and `--admin-listen` take an address of this machine with a free port",
         )

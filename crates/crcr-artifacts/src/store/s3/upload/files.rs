@@ -189,14 +189,8 @@ impl S3Store {
                 .into_iter()
                 .partition(Result::is_ok);
         if !errors.is_empty() {
-            let errors: Vec<StoreError> = errors.into_iter().filter_map(Result::err).collect();
-            // After a conflict delete nothing: the other upload may rely on files that we stored.
-            if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
-                let written = std::mem::take(&mut *files.written.lock());
-                self.delete(written).await;
-            }
-            let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
-            return Err(errors.into_iter().find(is_cause).unwrap_or(StoreError::Stopped));
+            let errors = errors.into_iter().filter_map(Result::err).collect();
+            return Err(self.undo(&files, errors).await);
         }
         let done: Vec<SentFile> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
@@ -211,6 +205,17 @@ impl S3Store {
             artifact_id: None,
             archive: ArchiveFormat::None,
         })
+    }
+
+    /// Deletes what a failed upload has written, and returns the error that caused the others.
+    async fn undo(&self, files: &FileUploads, errors: Vec<StoreError>) -> StoreError {
+        // After a conflict delete nothing: the other upload may rely on files that we stored.
+        if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
+            let written = std::mem::take(&mut *files.written.lock());
+            self.delete(written).await;
+        }
+        let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
+        errors.into_iter().find(is_cause).unwrap_or(StoreError::Stopped)
     }
 }
 
