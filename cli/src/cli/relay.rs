@@ -48,7 +48,7 @@ pub enum RelayCommand {
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
-    /// Show the repository that each name is pinned to; confirm a changed one
+    /// Show which repository a name is pinned to; confirm a changed one
     #[command(subcommand, after_help = REPOSITORY_EXAMPLES)]
     Repository(RepositoryCommand),
 }
