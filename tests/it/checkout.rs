@@ -306,6 +306,29 @@ fn token_reaches_the_server_by_an_older_git() {
     assert!(!seen.is_empty() && seen.iter().all(|header| header.starts_with("basic ")), "{seen:?}");
 }
 
+/// On a runner that keeps its folders.
+#[test]
+fn folder_of_a_job_that_was_stopped_right_after_git_init_is_used_again() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let upstream = Upstream::new();
+    let run = upstream.checkout(&[]);
+    let tools = run.folder().join("tools");
+    fs::create_dir_all(&tools).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let script = format!("#!/bin/sh\nPATH='{path}' git \"$@\"\nexit 1\n");
+    fs::write(tools.join("git"), script).unwrap();
+    fs::set_permissions(tools.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let stopped = run.env("PATH", &format!("{}:{path}", tools.display())).run().expect_code(2);
+    assert!(stopped.path("workspace/.git/HEAD").exists(), "{}", stopped.report());
+
+    let next = upstream.checkout(&[]);
+    fs::rename(stopped.path("workspace/.git"), next.folder().join("workspace/.git")).unwrap();
+    let ran = next.run().expect_code(0);
+    assert_eq!(head_of(&ran, "workspace"), upstream.head);
+    let address = git(&ran.path("workspace"), &["remote", "get-url", "origin"]);
+    assert_eq!(address, format!("{}/acme/upstream", upstream.server.url));
+}
+
 #[test]
 fn what_was_set_for_another_repository_changes_nothing() {
     let upstream = Upstream::new();

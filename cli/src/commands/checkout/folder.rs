@@ -78,6 +78,18 @@ pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
     empty(folder, &git).map_err(failed)
 }
 
+/// Notes in the empty folder whose it is, before git makes the rest of `.git`: if the job is killed meanwhile, the next
+/// one can go on.
+pub fn claim(folder: &Path, url: &str) -> Result<(), Failure> {
+    let git = folder.join(".git");
+    let config = format!(
+        "[remote \"origin\"]\n\turl = {url}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n"
+    );
+    fs::create_dir(&git)
+        .and_then(|()| fs::write(git.join("config"), config))
+        .map_err(|error| unusable(folder, error))
+}
+
 /// Removes everything. `.git/config` goes last, because it says whose folder this is: if the job is killed before the
 /// end, the next one can go on.
 fn empty(folder: &Path, git: &Path) -> Result<(), Error> {

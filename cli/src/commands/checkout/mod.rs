@@ -33,8 +33,8 @@ pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     let git = Git::new(&folder, &server, args.token.as_deref(), printer);
     let git = git.where_folder_may_be_anothers(env);
 
+    folder::claim(&folder, &url)?;
     git.run(&["init", "--quiet", "--template=", "."]).await?;
-    git.run(&["remote", "add", "origin", &url]).await?;
     let wanted = if args.merge { source.merge_ref()? } else { source.sha.clone() };
     fetch(&git, &source, &server, &wanted, filter.as_deref(), args).await?;
     if !directories.is_empty() {
