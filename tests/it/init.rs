@@ -270,14 +270,17 @@ fn test_stats_collects_from_the_workflows_that_pushes_and_pull_requests_start() 
         ("d.yml", "not yaml: {"),
         ("e.yml", "on: push\n"),
         ("f.yml", "name: 12\non: push\n"),
+        ("g.yml", "name: C/C++ [gcc]\non: push\n"),
+        ("h.yml", "name: ${{ github.ref }}\non: push\n"),
     ] {
         fs::write(clone.path(file), text).unwrap();
     }
     let ran = clone.init(&["test-stats"]).run().expect_code(0);
-    let listed = "    workflows: [\"12\", build, \"unit: tests\"]";
+    // GitHub takes the names for patterns.
+    let listed = r#"    workflows: ["12", "C/C\\+\\+ \\[gcc\\]", build, "unit: tests"]"#;
     assert_lines(&clone.read("test-stats.yml"), &[listed]);
     let told = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(told.contains("give `e.yml` a `name:`"), "{}", ran.report());
+    assert!(told.contains("give `e.yml`, `h.yml` a fixed `name:`"), "{}", ran.report());
 }
 
 #[test]

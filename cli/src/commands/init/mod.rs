@@ -294,11 +294,13 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
     for name in &names {
         check_value("workflow", name)?;
     }
+    // GitHub takes each name of `workflow_run` for a pattern: an unescaped `C++` fails every run of the repository.
+    let patterns: Vec<_> = names.iter().map(|name| filter_pattern(name)).collect();
     let runners = runner_labels(&args.runner)?;
     let workflow = template::TEST_STATS
         .pinned(&here.actions_pin().await?)
         .fill("runs-on: ubuntu-latest", &format!("runs-on: {runners}"))
-        .fill("workflows: [ci]", &format!("workflows: {}", yaml_list(&names)));
+        .fill("workflows: [ci]", &format!("workflows: [{}]", patterns.join(", ")));
     let mut next_steps = vec![
         format!("check that these are the workflows with tests: {}", names.join(", ")),
         "let their jobs pack reports with `actions/pack-test-reports`".to_owned(),
@@ -309,7 +311,7 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
     ];
     if !nameless.is_empty() {
         let step = format!(
-            "give {} a `name:` and run this again, if they have tests: workflows are listed by names",
+            "give {} a fixed `name:` and run this again, if they have tests: workflows are listed by names",
             nameless.join(", ")
         );
         next_steps.insert(1, step);

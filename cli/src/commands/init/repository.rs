@@ -232,7 +232,8 @@ fn tested_name(text: &str) -> Option<String> {
     let workflow: Value = serde_yaml::from_str(text).ok()?;
     let started = ["push", "pull_request"].iter().any(|event| starts_on(&workflow, event));
     started.then(|| match workflow.get("name") {
-        Some(Value::String(name)) => name.clone(),
+        // GitHub takes no expression there.
+        Some(Value::String(name)) if !name.contains("${{") => name.clone(),
         Some(Value::Number(name)) => name.to_string(),
         _ => String::new(),
     })
