@@ -119,7 +119,7 @@ fn endpoint(name: &str, text: &str, bucket: &str) -> Result<Url, Failure> {
 }
 
 /// Providers that have a host for each bucket, beside one for all buckets.
-const HOSTS_OF_BUCKETS: [&str; 11] = [
+const HOSTS_OF_BUCKETS: [&str; 13] = [
     ".aliyuncs.com",
     ".amazonaws.com",
     ".backblazeb2.com",
@@ -129,6 +129,8 @@ const HOSTS_OF_BUCKETS: [&str; 11] = [
     ".myqcloud.com",
     ".r2.cloudflarestorage.com",
     ".scw.cloud",
+    ".storage.dev",
+    ".storage.tigris.dev",
     ".volces.com",
     ".wasabisys.com",
 ];
@@ -575,6 +577,7 @@ mod tests {
             ("https://acme.nyc3.digitaloceanspaces.com", Some("nyc3.digitaloceanspaces.com")),
             ("https://acme.s3.us-east-1.amazonaws.com/", Some("s3.us-east-1.amazonaws.com")),
             ("https://acme.oss-cn-shanghai.aliyuncs.com", Some("oss-cn-shanghai.aliyuncs.com")),
+            ("https://acme.t3.storage.dev", Some("t3.storage.dev")),
             ("https://nyc3.digitaloceanspaces.com", None),
             ("https://s3.us-east-1.amazonaws.com", None),
             ("https://acme.digitaloceanspaces.com", None),

@@ -365,9 +365,16 @@ where
     }
 }
 
-/// Providers that refuse a bucket in the path of an address: Alibaba, Tencent, Huawei and Volcano Engine.
-const ONLY_HOSTS_OF_BUCKETS: [&str; 4] =
-    [".aliyuncs.com", ".myqcloud.com", ".myhuaweicloud.com", ".volces.com"];
+/// Providers that refuse a bucket in the path of an address: Alibaba, Tencent, Huawei, Volcano Engine and Tigris
+/// (<https://www.tigrisdata.com/blog/virtual-hosted-urls/>).
+const ONLY_HOSTS_OF_BUCKETS: [&str; 6] = [
+    ".aliyuncs.com",
+    ".myqcloud.com",
+    ".myhuaweicloud.com",
+    ".storage.dev",
+    ".tigris.dev",
+    ".volces.com",
+];
 
 /// Whether the bucket is a part of the path of an address, and not of its host.
 pub fn is_path_style(endpoint: &Url) -> bool {

@@ -370,6 +370,13 @@ mod tests {
                 Some("https://obs.cn-north-4.myhuaweicloud.com"),
                 "https://logs.obs.cn-north-4.myhuaweicloud.com",
             ),
+            ("logs", "auto", Some("https://t3.storage.dev"), "https://logs.t3.storage.dev"),
+            (
+                "logs",
+                "auto",
+                Some("https://fly.storage.tigris.dev"),
+                "https://logs.fly.storage.tigris.dev",
+            ),
         ] {
             assert_eq!(wire(bucket, region, endpoint).await.unwrap().bucket, url);
         }
