@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
+use url::Url;
 
 use super::refusal::S3Refusal;
 use super::wire::{CONDITIONS, PutRequest};
@@ -34,6 +35,8 @@ use crate::store::{MAX_REPLACED, StoreError};
 const PART_BYTES: usize = 5 * 1024 * 1024 + 256 * 1024;
 /// S3's limit for one object.
 const MAX_PARTS: u64 = 10_000;
+/// <https://www.scaleway.com/en/docs/object-storage/api-cli/multipart-uploads/>
+const MAX_PARTS_AT_SCALEWAY: u64 = 1000;
 const CHECKSUM_HEADER: &str = "x-amz-checksum-crc64nvme";
 const PARALLEL_OBJECTS: usize = 64;
 
@@ -188,7 +191,7 @@ impl S3Store {
         key: &str,
         known: Option<Digest>,
     ) -> Result<StoredArtifact, StoreError> {
-        let size = send::block_size(PART_BYTES, source.size_limit(), MAX_PARTS);
+        let size = send::block_size(PART_BYTES, source.size_limit(), max_parts(self.endpoint()));
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
         let object = NewObject { key, content_type, mode: None, source };
         let open = || source.zip_blocks(size);
@@ -477,6 +480,12 @@ enum ExistingObject {
     Compare(Digest),
 }
 
+/// How many parts the server takes for one object.
+fn max_parts(endpoint: Option<&Url>) -> u64 {
+    let is_scaleway = |url: &Url| url.host_str().is_some_and(|host| host.ends_with(".scw.cloud"));
+    if endpoint.is_some_and(is_scaleway) { MAX_PARTS_AT_SCALEWAY } else { MAX_PARTS }
+}
+
 fn conflict_with_job(locator: &Locator, folder: &str) -> StoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
     let message = format!("`{folder}` belongs to the job `{}`{leg}", locator.job);
@@ -499,4 +508,23 @@ fn metadata_header(name: &str, value: String) -> RequestHeader {
 /// A CRC-64/NVME in base64, big-endian.
 fn checksum(bytes: &[u8]) -> String {
     STANDARD.encode(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_artifact_has_no_more_parts_than_its_server_takes() {
+        let parts = |endpoint: Option<&str>, size: u64| {
+            let url = endpoint.map(|url| url.parse::<Url>().unwrap());
+            size.div_ceil(send::block_size(PART_BYTES, size, max_parts(url.as_ref())) as u64)
+        };
+        let size = 20_u64 << 30;
+        let scaleway = Some("https://s3.fr-par.scw.cloud");
+        assert!(parts(scaleway, size) <= 1000, "{}", parts(scaleway, size));
+        for other in [None, Some("https://minio.example.org:9000")] {
+            assert_eq!(parts(other, size), size.div_ceil(PART_BYTES as u64));
+        }
+    }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, PutOutcome, conflict};
+use super::{NewObject, PARALLEL_OBJECTS, PART_BYTES, PutOutcome, conflict, max_parts};
 use crate::blocks::{self, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::{Digest, DigestAlgorithm};
@@ -265,7 +265,7 @@ impl FileUploads {
 
     async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
         let entry = &self.source.entries[n];
-        let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
+        let size = send::block_size(PART_BYTES, entry.size, max_parts(self.store.endpoint()));
         let (object, algorithm) = (self.object(n), DigestAlgorithm::Blake3);
         let open = || self.source.file_blocks(entry, size, algorithm);
         let (made, put) =
