@@ -519,6 +519,28 @@ fn headers_that_a_server_does_not_know_are_left_out() {
     }
 }
 
+/// Cloudflare's R2 refuses the tag like this, and AWS a role without `s3:PutObjectTagging` by 403.
+#[test]
+fn server_that_refuses_the_retention_tag_is_not_asked_again_for_each_file() {
+    const FILES: usize = 300;
+    let s3 = S3Server::start("artifacts").unwrap();
+    for (status, code) in [(501, "NotImplemented"), (403, "AccessDenied")] {
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        proxy.add(Rule::any(crcr_testkit::fault::s3_error(status, code)).sending("x-amz-tagging"));
+        let args = ["--path", "dist", "--archive", "none", "--name", code, "--retention-days", "5"];
+        let step = step(&args);
+        for n in 0..FILES {
+            fs::write(step.folder().join(format!("dist/{n}.txt")), "text").unwrap();
+        }
+        let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(0);
+        assert_eq!(outcome(&ran), ("s3", "ok"), "{}", ran.report());
+        assert!(ran.stderr.contains("retention-days"), "{}", ran.report());
+        // The first ones are sent together.
+        let puts = proxy.count(&Method::PUT, "", "");
+        assert!(puts < 2 * FILES, "{code}: {puts}");
+    }
+}
+
 #[test]
 fn s3_checksum_none_uploads_to_a_server_that_refuses_checksums() {
     let s3 = S3Server::start("artifacts").unwrap();

@@ -18,7 +18,7 @@ use crc_fast::CrcAlgorithm;
 use url::Url;
 
 use super::refusal::S3Refusal;
-use super::wire::{CONDITIONS, PutRequest};
+use super::wire::{CONDITIONS, PutRequest, TAGS};
 use super::{S3Store, STORE};
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::byte_range::is_strong;
@@ -323,14 +323,18 @@ impl S3Store {
             headers.push(metadata_header(name, digest.hex()));
             self.put_object(&object.key, headers, condition, bytes.clone(), digest)
         };
-        let tag = retention_tag(object.source);
+        let wanted = retention_tag(object.source);
+        let tag = wanted.clone().filter(|_| self.wire.knows(TAGS));
         let mut refusal = match put(tag.clone()).await {
-            Ok(()) => return stored(false),
+            Ok(()) => return stored(tag != wanted),
             Err(refusal) => refusal,
         };
         if tag.is_some() && refusal.may_be_about_tagging() {
             match put(None).await {
-                Ok(()) => return stored(true),
+                Ok(()) => {
+                    self.wire.leave_out(TAGS);
+                    return stored(true);
+                }
                 Err(again) => refusal = again,
             }
         }

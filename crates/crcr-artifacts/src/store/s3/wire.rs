@@ -36,6 +36,9 @@ const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
 pub(crate) const CHECKSUMS: u8 = 1;
 /// `If-None-Match` and `If-Match`, which Backblaze B2 refuses with 501 and Alibaba's OSS with 400.
 pub(crate) const CONDITIONS: u8 = 2;
+/// The tag `retention-days`, for which Cloudflare's R2 answers 501, and AWS 403 without a right of its own. Whoever
+/// writes an object leaves it out.
+pub(crate) const TAGS: u8 = 4;
 
 fn is_any_of(header: &str, features: u8) -> bool {
     (features & CHECKSUMS != 0 && header.starts_with("x-amz-checksum-"))

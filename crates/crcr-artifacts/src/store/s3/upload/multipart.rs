@@ -16,7 +16,7 @@ use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::s3::refusal::S3Refusal;
-use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, UNRESERVED};
+use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, TAGS, UNRESERVED};
 use crate::store::s3::{S3Store, STORE, send_with_retries};
 use crate::store::send;
 use crate::store::{MAX_REPLACED, StoreError, after_failure};
@@ -83,7 +83,9 @@ impl S3Store {
                 })
                 .send()
         };
-        let (tag, summed) = (retention_tag(object.source), self.sends_checksums());
+        let wanted = retention_tag(object.source);
+        let tag = wanted.clone().filter(|_| self.wire.knows(TAGS));
+        let summed = self.sends_checksums();
         let mut first: Option<S3Refusal> = None;
         for (with_tag, with_sum) in [(true, true), (true, false), (false, true), (false, false)] {
             let tag_refused = tag.is_some() && !with_tag;
@@ -102,11 +104,14 @@ impl S3Store {
                     if sum_refused {
                         self.wire.leave_out(CHECKSUMS);
                     }
+                    if tag_refused {
+                        self.wire.leave_out(TAGS);
+                    }
                     let id = created.upload_id.ok_or_else(|| StoreError::Refused {
                         store: STORE,
                         message: format!("the server returned no upload id for `{}`", object.key),
                     })?;
-                    return Ok(MultipartUpload { id, tag_refused });
+                    return Ok(MultipartUpload { id, tag_refused: tag != wanted });
                 }
                 Err(refusal) => refusal,
             };
