@@ -318,6 +318,27 @@ fn locator_is_followed_only_into_the_prefix_of_its_run() {
     refused(&ran, "digest-mismatch", &["its digest is"]);
 }
 
+/// Such as an address within a cluster, and one for GitHub's own runners.
+#[test]
+fn artifact_is_found_at_another_address_of_the_server_that_it_was_stored_at() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    let key = "acme/upstream/4242/wheels/artifacts.zip";
+    let json = world.locator(key, &bytes).to_json(64 * 1024);
+    world.s3(key, &bytes, &[]);
+    world.s3("acme/upstream/4242/wheels.crcr.json", json.as_bytes(), &[]);
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    for args in [["--name", "wheels"], ["--locator", &json]] {
+        let step = world.step("download", &args);
+        let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(0);
+        assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
+    }
+    let other = world.locator("acme/upstream/4242/wheels/other.zip", &bytes).to_json(64 * 1024);
+    let step = world.step("download", &["--locator", &other]);
+    let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(1);
+    refused(&ran, "locator-refused", &[world.s3.url().as_str(), "doesn't have it"]);
+}
+
 #[test]
 fn locator_published_at_github_leads_to_the_bucket() {
     let world = World::new(Run::push());

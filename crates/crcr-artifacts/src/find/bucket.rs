@@ -110,23 +110,34 @@ impl ArtifactBucket {
                 }
             }
         }
-        Err(refused.unwrap_or(FindError::Nowhere))
+        let error = refused.unwrap_or(FindError::Nowhere);
+        let is_missing = matches!(error, FindError::Store(StoreError::NotFound { .. }));
+        Err(match self.other_server(locator).filter(|_| is_missing) {
+            Some(server) => FindError::Locator(format!(
+                "`{key}` was stored at `{server}`, and the configured server doesn't have it"
+            )),
+            None => error,
+        })
     }
 
-    /// The key in a locator, if it is in this bucket and below the run's prefix.
+    /// The server that a locator names, if that isn't the configured address.
+    fn other_server<'a>(&self, locator: &'a Locator) -> Option<&'a str> {
+        let StoredPlace::S3 { endpoint, .. } = &locator.place else { return None };
+        let trimmed = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
+        let own = self.config.endpoint.as_ref().map(|url| trimmed(url.as_str()));
+        let is_other = endpoint.as_deref().map(trimmed) != own;
+        is_other.then(|| endpoint.as_deref().unwrap_or("AWS"))
+    }
+
+    /// The key in a locator, if it is in this bucket and below the run's prefix. The server in it may have an address for
+    /// each network, and only the configured one is asked.
     fn checked_key(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
-        let StoredPlace::S3 { bucket, key, endpoint, .. } = &locator.place else {
+        let StoredPlace::S3 { bucket, key, .. } = &locator.place else {
             return Err(FindError::Locator("it doesn't point into a bucket".to_owned()));
         };
         let ours = &self.config;
         if *bucket != ours.bucket {
             let why = format!("it points into the bucket `{bucket}`, not `{}`", ours.bucket);
-            return Err(FindError::Locator(why));
-        }
-        let trimmed = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
-        let own = ours.endpoint.as_ref().map(|url| trimmed(url.as_str()));
-        if endpoint.as_deref().map(trimmed) != own {
-            let why = "it points to another S3 server than the configured one".to_owned();
             return Err(FindError::Locator(why));
         }
         let rendered = self.layout.render(&placeholder_values(run, Some(&locator.name)));
