@@ -104,7 +104,7 @@ impl Exposure {
             }
             Self::Secret => "a job with upstream code gets a secret",
             Self::GitCredentials => {
-                "a job with upstream code has a checkout that leaves its token in git's configuration"
+                "a job with upstream code leaves its token in git's configuration, by a checkout or a script"
             }
             Self::Cache => {
                 "a job with upstream code can write the cache, which builds of the default branch \
@@ -166,7 +166,10 @@ impl Exposure {
             Self::Secret => {
                 "move the step that needs it into another job, which runs no upstream code"
             }
-            Self::GitCredentials => "add `persist-credentials: false` to the checkout",
+            Self::GitCredentials => {
+                "add `persist-credentials: false` to the checkout, and put no token into an address that git clones or \
+                 into `git config`"
+            }
             Self::Cache => "add `cache-mode: none` to the job, beside `runs-on`",
             Self::RoleWithoutEnvironment => {
                 "add `environment:` to the job, and let the role trust `…:environment:NAME` only"

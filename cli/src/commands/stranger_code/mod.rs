@@ -530,8 +530,10 @@ impl JudgedJob<'_> {
             found.push(Exposure::Secret);
         }
         let keeps_token = |step: &JobStep<'_>| {
-            action_path(step.value) == "actions/checkout"
-                && input(step.value, "persist-credentials").is_none_or(|value| value != "false")
+            let by_checkout = action_path(step.value) == "actions/checkout"
+                && input(step.value, "persist-credentials").is_none_or(|value| value != "false");
+            by_checkout
+                || scripts(step.value).iter().any(|script| script::keeps_token(script, step))
         };
         if self.steps.iter().any(keeps_token) {
             found.push(Exposure::GitCredentials);

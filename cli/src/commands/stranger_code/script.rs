@@ -264,6 +264,17 @@ fn used_in(script: &str, step: &JobStep<'_>) -> ContextReach {
     found
 }
 
+/// Whether git or gh keeps a token of the job on disk after a script, where code that runs later reads it.
+pub fn keeps_token(script: &str, step: &JobStep<'_>) -> bool {
+    script.lines().any(|line| {
+        let words = words(line);
+        let keeps = runs(&words, "git", &["config"])
+            || (line.contains('@') && runs(&words, "git", &["clone", "remote"]))
+            || runs(&words, "gh", &["login"]);
+        keeps && used_in(line, step).overlaps(&["github.token", "secrets.github_token"])
+    })
+}
+
 /// Whether a script changes the environment of later steps.
 pub fn writes_environment(script: &str) -> bool {
     ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "exportVariable", "addPath"]

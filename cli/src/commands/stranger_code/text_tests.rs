@@ -393,3 +393,33 @@ fn runner_that_takes_variables_from_what_a_step_prints_is_told() {
     assert_eq!(with("issue_comment"), ["event-to-environment"]);
     assert_eq!(with("push"), [""; 0]);
 }
+
+/// A token that only reads still reads a private repository.
+#[test]
+fn token_that_a_script_leaves_to_git_beside_strangers_code_is_told() {
+    let found = |script: &str| {
+        codes(&format!(
+            "on: pull_request_target\njobs:\n  a:\n    runs-on: ubuntu-latest\n    permissions: {{contents: read}}\n    \
+             steps:\n      - uses: actions/checkout@v7\n        with: {{persist-credentials: false, ref: '${{{{ \
+             github.event.pull_request.head.sha }}}}'}}\n      - run: |\n          {script}\n        env: {{TOKEN: \
+             '${{{{ github.token }}}}'}}\n"
+        ))
+    };
+    for script in [
+        "git clone \"https://x-access-token:$TOKEN@github.com/acme/tools\"",
+        "git config --global url.\"https://x:${TOKEN}@github.com/\".insteadOf https://github.com/",
+        "git config http.https://github.com/.extraheader \"AUTHORIZATION: bearer $TOKEN\"",
+        "git remote set-url origin https://x:${{ secrets.GITHUB_TOKEN }}@github.com/acme/app",
+        "echo \"$TOKEN\" | gh auth login --with-token",
+    ] {
+        assert_eq!(found(script), ["git-credentials"], "{script}");
+    }
+    for script in [
+        "git clone https://github.com/acme/tools",
+        "git config --global user.email bot@example.org",
+        "git -c http.extraheader=\"AUTHORIZATION: bearer $TOKEN\" clone https://github.com/acme/tools",
+        "GH_TOKEN=$TOKEN gh pr view 1",
+    ] {
+        assert_eq!(found(script), [""; 0], "{script}");
+    }
+}
