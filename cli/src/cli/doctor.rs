@@ -23,6 +23,9 @@ pub struct DoctorArgs {
     /// Address of a relay to reach [default: that of CRCR_CALLBACK_URL]
     #[arg(long, value_name = "URL")]
     pub relay: Option<Url>,
+    /// Label or group of runners that take one job and are gone, such as larger ones of GitHub
+    #[arg(long, value_name = "RUNNER")]
+    pub ephemeral: Vec<String>,
     /// How the report is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,
@@ -114,6 +117,9 @@ pub struct DownstreamArgs {
     /// How long to wait for that run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180, requires = "dispatch")]
     pub timeout: u64,
+    /// Label or group of runners that take one job and are gone, such as larger ones of GitHub
+    #[arg(long, value_name = "RUNNER")]
+    pub ephemeral: Vec<String>,
     /// How the report is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,

@@ -16,7 +16,7 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const UPSTREAM: &str = "pytorch/pytorch";
 
 /// The findings and what isn't understood; one result that nothing was found if there is neither.
-pub fn check(env: &Env) -> Vec<CheckResult> {
+pub fn check(ephemeral_runners: &[String], env: &Env) -> Vec<CheckResult> {
     const CHECK: &str = "workflows";
     let top = match checkout(env) {
         Ok(top) => top,
@@ -24,6 +24,7 @@ pub fn check(env: &Env) -> Vec<CheckResult> {
     };
     let own = env.get(env_vars::GITHUB_REPOSITORY).map(str::to_owned).or_else(|| origin(&top));
     let mut set = WorkflowSet::new(own.as_deref(), UPSTREAM);
+    set.add_ephemeral_runners(ephemeral_runners);
     let count = add_workflows(&mut set, &top);
     while let wanted = set.wanted_actions()
         && !wanted.is_empty()

@@ -166,6 +166,7 @@ impl DownstreamCheck<'_> {
         files: &[WorkflowFile],
     ) -> Result<WorkflowJudgement, GithubError> {
         let mut set = WorkflowSet::new(Some(self.name()), self.args.upstream.as_str());
+        set.add_ephemeral_runners(&self.args.ephemeral);
         files.iter().for_each(|file| set.add_workflow(&file.path, &file.text));
         if files.len() == MAX_WORKFLOWS {
             set.add_unknown(format!("what comes after {MAX_WORKFLOWS} workflows"));

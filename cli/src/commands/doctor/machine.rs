@@ -60,7 +60,7 @@ pub async fn check(args: &DoctorArgs, runner: &Runner) -> Result<CheckReport, Fa
     results.push(tool_cache(env));
     results.extend(disk(runner));
     results.push(relay);
-    results.extend(super::checkout::check(env));
+    results.extend(super::checkout::check(&args.ephemeral, env));
     let subject = match env.is_true(env_vars::GITHUB_ACTIONS) {
         true => "this job",
         false => "this machine",

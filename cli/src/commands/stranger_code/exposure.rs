@@ -203,7 +203,8 @@ impl Exposure {
             }
             Self::ForkRunner => {
                 "run forks' jobs on GitHub's runners, or on runners that take one job, have no identity \
-                 and are gone: a fork's copy of the workflow can name any runner of this repository"
+                 and are gone: a fork's copy of the workflow can name any runner of this repository. `--ephemeral` names \
+                 such runners, as GitHub's larger ones are"
             }
         }
     }

@@ -34,6 +34,8 @@ pub struct JudgedJob<'a> {
     pub cache_mode: Option<&'a Value>,
     /// The jobs that it needs, as they are called in `name`.
     pub needs: Vec<String>,
+    /// Labels and groups, in lower case.
+    pub ephemeral_runners: &'a BTreeSet<String>,
     /// Why it isn't understood.
     pub unknown: Vec<String>,
 }
@@ -186,6 +188,7 @@ fn read_job<'a>(
         permissions,
         cache_mode,
         needs: needed,
+        ephemeral_runners: &set.ephemeral_runners,
         unknown: vec![],
         scope,
     };

@@ -22,7 +22,7 @@ mod shell;
 mod shell_text;
 mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_yaml::Value;
 
@@ -62,6 +62,8 @@ pub struct WorkflowSet {
     /// `None` if it isn't known.
     own: Option<String>,
     upstream: String,
+    /// Labels and groups, in lower case, of runners that take one job and are gone.
+    ephemeral_runners: BTreeSet<String>,
     unknown: Vec<String>,
 }
 
@@ -81,8 +83,14 @@ impl WorkflowSet {
             actions: BTreeMap::new(),
             own: own.map(str::to_lowercase),
             upstream: upstream.to_lowercase(),
+            ephemeral_runners: BTreeSet::new(),
             unknown: vec![],
         }
+    }
+
+    /// Takes runners with one of these labels, or of a group of this name, for such as take one job and are gone.
+    pub fn add_ephemeral_runners(&mut self, names: &[String]) {
+        self.ephemeral_runners.extend(names.iter().map(|name| name.to_lowercase()));
     }
 
     pub fn add_workflow(&mut self, path: &str, text: &str) {

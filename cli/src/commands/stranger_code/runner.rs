@@ -43,6 +43,7 @@ pub fn is_hosted_label(label: &str) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Runner {
+    /// One of GitHub's own, or another one that takes one job and is gone.
     Hosted,
     /// Labels and the name of a group, sorted.
     Own(Vec<String>),
@@ -73,11 +74,16 @@ impl Runner {
         let mut labels: Vec<_> = labels.iter().map(|label| label.to_lowercase()).collect();
         labels.extend(group.map(|group| format!("group {}", group.to_lowercase())));
         labels.sort();
-        vec![Self::of_labels(labels)]
+        vec![Self::of_labels(job, labels)]
     }
 
-    fn of_labels(labels: Vec<String>) -> Self {
-        match labels.iter().all(|label| HOSTED.contains(&&**label)) {
+    fn of_labels(job: &JudgedJob<'_>, labels: Vec<String>) -> Self {
+        let is_ephemeral = |label: &String| {
+            job.ephemeral_runners.contains(label.strip_prefix("group ").unwrap_or(label))
+        };
+        // A runner has all the labels.
+        let is_hosted = labels.iter().all(|label| HOSTED.contains(&&**label));
+        match is_hosted || labels.iter().any(is_ephemeral) {
             true => Self::Hosted,
             false => Self::Own(labels),
         }
@@ -95,7 +101,8 @@ impl Runner {
                 None => return vec![Self::Unknown(text.trim().to_owned())],
             }
         }
-        values.into_iter().map(|label| Self::of_labels(vec![label.to_lowercase()])).collect()
+        let each = values.into_iter().map(|label| vec![label.to_lowercase()]);
+        each.map(|labels| Self::of_labels(job, labels)).collect()
     }
 
     /// Whether jobs of both may run on one machine: it has all the labels of each.
@@ -148,4 +155,28 @@ fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
         }
     }
     (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Exposure, WorkflowSet};
+
+    /// GitHub's larger runners have names of their own.
+    #[test]
+    fn runners_that_are_said_to_take_one_job_each_count_as_githubs_own() {
+        let found = |runs_on: &str, ephemeral: &[String]| -> Vec<Exposure> {
+            let mut set = WorkflowSet::new(None, "acme/app");
+            set.add_ephemeral_runners(ephemeral);
+            let text =
+                format!("on: pull_request\njobs:\n  a:\n    runs-on: {runs_on}\n    steps: []\n");
+            set.add_workflow(".github/workflows/w.yml", &text);
+            set.judge().found.into_iter().map(|(exposure, _)| exposure).collect()
+        };
+        let said = ["Acme-16-Core".to_owned(), "large".to_owned()];
+        for runs_on in ["acme-16-core", "[self-hosted, acme-16-core]", "{group: Large}"] {
+            assert_eq!(found(runs_on, &[]), [Exposure::ForkRunner], "{runs_on}");
+            assert!(found(runs_on, &said).is_empty(), "{runs_on}");
+        }
+        assert_eq!(found("[self-hosted, npu]", &said), [Exposure::ForkRunner]);
+    }
 }
