@@ -597,6 +597,16 @@ fn fork_downloads_everything_from_github_if_the_bucket_is_private() {
         let told = "::notice::the bucket `artifacts` was left out";
         assert!(ran.stderr.contains(told), "{}", ran.report());
     }
+    // Cloudflare's R2 knows no requests without a signature.
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    let unsigned = crcr_testkit::fault::s3_error(400, "InvalidArgument");
+    proxy.add(Rule::any(unsigned).lacking("authorization"));
+    let step = world.step("download", &["--pattern", "wheels-*"]);
+    let step = with_bucket(step, BUCKET, proxy.url().as_str()).env("CRCR_AUTH_MODE", "anonymous");
+    assert_eq!(step.run().expect_code(0).outputs["store"], "github");
+    let step = with_bucket(world.step("download", &["--name", "x"]), BUCKET, proxy.url().as_str());
+    let told = ["without a signature it answers 400"];
+    refused(&step.run().expect_code(1), "artifact-not-found", &told);
     // With credentials that are refused, something is misconfigured.
     world.s3.rules(|rules| {
         rules.denied.insert("ListObjectsV2");

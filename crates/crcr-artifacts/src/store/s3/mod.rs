@@ -200,6 +200,12 @@ impl S3Store {
                     message: format!("{} for `{what}`", text(&status.unwrap_or(403).to_string())),
                 }
             }
+            // Cloudflare's R2 refuses each request without a signature like this, even for a public bucket.
+            (_, Some(400)) if matches!(self.config.access, S3Access::Anonymous) => {
+                let message =
+                    format!("without a signature it answers {} for `{what}`", text("400"));
+                StoreError::Denied { store: STORE, message }
+            }
             // The response to a HEAD has no body. A 400 then means bad credentials, mostly expired
             // ones, because nothing else in our HEAD requests can be malformed.
             ("", Some(400)) if message.is_empty() => {
