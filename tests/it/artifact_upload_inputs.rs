@@ -98,6 +98,26 @@ fn small_and_large_uploads_send_the_headers_that_a_bucket_policy_requires() {
     }
 }
 
+/// A bucket has a lifecycle rule for each value of the tag, and none for the repository's limit.
+#[test]
+fn repositorys_limit_of_days_is_for_githubs_store_alone() {
+    let (s3, github) = (S3Server::start("artifacts").unwrap(), StandIn::start().unwrap());
+    let step = || {
+        let args = ["--path", "dist", "--retention-days", "30"];
+        step(&args).env("GITHUB_RETENTION_DAYS", "14")
+    };
+    let told = "`retention-days` 30 is more than the 14 days that the repository allows";
+    let ran = with_s3(step(), &s3).run().expect_code(0);
+    assert_eq!(s3.tags(&format!("{FOLDER}/artifacts.zip"))["retention-days"], "30");
+    assert!(!ran.stderr.contains(told), "{}", ran.report());
+
+    let ran = with_github(step(), &github, &Run::push()).run().expect_code(0);
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+    let now = github.state().clock.now();
+    let hours = github.state().artifacts.all()[0].expires.duration_since(now).as_hours();
+    assert!((13 * 24..=14 * 24).contains(&hours), "{hours}");
+}
+
 #[test]
 fn header_with_a_line_break_is_refused_before_anything_is_sent() {
     let s3 = S3Server::start("artifacts").unwrap();

@@ -62,6 +62,8 @@ pub struct UploadSource {
     pub marker_folder: PathBuf,
     /// `None` is the store's own default.
     pub retention_days: Option<u32>,
+    /// The most days that GitHub keeps an artifact of the repository. A bucket has rules of its own.
+    pub max_retention_days: Option<u32>,
     /// Cancels the upload, with nothing left behind.
     pub stop: CancellationToken,
     pub progress: ReadProgress,
@@ -89,6 +91,12 @@ pub struct StoredArtifact {
 }
 
 impl UploadSource {
+    /// How many days GitHub is to keep the artifact.
+    pub(crate) fn retention_at_github(&self) -> Option<u32> {
+        let most = self.max_retention_days.unwrap_or(u32::MAX);
+        self.retention_days.map(|days| days.min(most))
+    }
+
     /// The bytes of all files, unpacked.
     pub fn raw_size(&self) -> u64 {
         self.entries.iter().map(|entry| entry.size).sum()

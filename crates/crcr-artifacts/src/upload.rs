@@ -142,7 +142,14 @@ async fn store(
     };
     let place = StoredPlace::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
     let locator = locator(source, &stored, place, now());
-    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings: vec![] })
+    let warnings = retention_warning(source).into_iter().collect();
+    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
+}
+
+fn retention_warning(source: &UploadSource) -> Option<String> {
+    let (days, kept) = source.retention_days.zip(source.retention_at_github())?;
+    let why = format!("is more than the {kept} days that the repository allows");
+    (days > kept).then(|| format!("`retention-days` {days} {why}"))
 }
 
 async fn store_to_s3(

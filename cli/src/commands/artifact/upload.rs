@@ -193,7 +193,8 @@ async fn attempt_once(
             ArchiveArg::None => ArchiveFormat::None,
         },
         overwrite: args.overwrite,
-        retention_days: retention(args, env, printer),
+        retention_days: Some(args.retention_days).filter(|days| *days > 0),
+        max_retention_days: max_retention_days(env),
         stop: stop_on_signal(),
         progress: Arc::new(move |bytes| advance.advance(bytes)),
         grown: GrownFiles::default(),
@@ -458,18 +459,11 @@ fn leg(env: &Env) -> Option<String> {
     Some(format!("{index}-{}", &hash[..16]))
 }
 
-fn retention(args: &UploadArgs, env: &Env, printer: &Printer) -> Option<u32> {
-    let most: Option<u32> = env.get(env_vars::GITHUB_RETENTION_DAYS).and_then(|t| t.parse().ok());
-    // GitHub sets 0 if nothing is configured.
-    let most = most.filter(|days| *days > 0);
-    match (args.retention_days, most) {
-        (0, _) => None,
-        (days, Some(most)) if days > most => {
-            printer.warning(&format!("`retention-days` {days} is more than the {most} days that the repository allows"), None);
-            Some(most)
-        }
-        (days, _) => Some(days),
-    }
+/// The most days that GitHub keeps an artifact. It says 0 if nothing is configured.
+fn max_retention_days(env: &Env) -> Option<u32> {
+    let most: Option<u32> =
+        env.get(env_vars::GITHUB_RETENTION_DAYS).and_then(|days| days.parse().ok());
+    most.filter(|days| *days > 0)
 }
 
 /// Cancels the upload, which then cleans up, at Ctrl-C and at the SIGTERM of a cancelled job.

@@ -186,7 +186,7 @@ impl GitHubStore {
         let mut blocks = Some(open());
         let mut others = self.service().retry().start();
         let reserved = loop {
-            match self.create(&source.name, source.retention_days, mime).await {
+            match self.create(&source.name, source.retention_at_github(), mime).await {
                 Ok(target)
                     if target.is_on_service()
                         && mime != ZIP
