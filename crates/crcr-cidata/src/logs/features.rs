@@ -164,10 +164,11 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
 /// say nothing, whatever they are called. Nor does a count of zero, a sum of Vitest, how long a failed build took, an
 /// attribute of a plan of Terraform, a metric of k6, a level without a text, a step that BuildKit begins, a file that MSBuild
-/// has built, or what other CI than GitHub's writes below a failed step.
+/// has built, or what other CI than GitHub's writes below a failed step. A head without a text, such as `Expected:` or
+/// `1) Failure:`, is only above what it is about.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$",
     )
 });
 
@@ -413,6 +414,14 @@ mod tests {
             "#8 [2/3] RUN ./fail-on-error.sh",
             "#3 [internal] load metadata for docker.io/library/error:1",
             "  App.Errors -> /src/App.Errors/bin/Release/net8.0/App.Errors.dll",
+            "___________________________________ summary ____________________________________",
+            "  1) Failure:",
+            "Expected:",
+            "rules.mk:4: recipe for target 'errors' failed",
+            "[error] stack trace is suppressed; run 'last core / mimaReportBinaryIssues' for the full output",
+            "    Error: Failed expectation",
+            "No broken file links found",
+            "✘ 11/12 URLs passed",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }
@@ -428,6 +437,10 @@ mod tests {
             "lint      app       error",
             "#8 ERROR: process \"/bin/sh -c make\" did not complete successfully: exit code: 2",
             "#8 0.412 error: bad flag",
+            "_______________________________ test_summary _______________________________",
+            "Failure: test_parse(ParserTest)",
+            "Expected: 4",
+            "No tests found",
         ] {
             assert!(!is_never_the_cause(line.as_bytes()), "{line}");
         }

@@ -52,3 +52,18 @@ fn error_of_one_task_of_turborepo_is_found_among_the_lines_of_others() {
                \x20ERROR  run failed: command  exited (1)\n##[error]Process completed with exit code 1.\n";
     assert!(found_line(log).contains("'useMemo'"), "{}", found_line(log));
 }
+
+#[test]
+fn head_or_hint_of_a_tool_gives_way_to_the_line_that_it_is_about() {
+    let sbt = "##[group]Run sbt check\n##[endgroup]\n[info] 12 modules\n\
+               [error]  * method total() in class acme.Cart does not have a correspondent in current version\n\
+               [error] stack trace is suppressed; run 'last core / check' for the full output\n\
+               ##[error]Process completed with exit code 1.\n";
+    assert!(found_line(sbt).contains("method total()"), "{}", found_line(sbt));
+    let tox = "##[group]Run tox -e flake8\n##[endgroup]\nflake8 run-test: commands[0] | flake8\n\
+               ./app/server.py:90:20: F821 undefined name 'FileNotFoundError'\n\
+               ERROR: InvocationError for command /w/.tox/flake8/bin/flake8 (exited with code 1)\n\
+               ___________________________________ summary ____________________________________\n\
+               ERROR:   flake8: commands failed\n##[error]Process completed with exit code 1.\n";
+    assert!(found_line(tox).contains("F821"), "{}", found_line(tox));
+}
