@@ -205,7 +205,14 @@ fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
 /// The page about what GitHub shows at a path of a repository.
 async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, PageError> {
     match rest {
-        ["pull" | "pulls", number, ..] if number.parse::<u64>().is_ok() => {
+        ["pull" | "pulls", number, part @ ..] if number.parse::<u64>().is_ok() => {
+            // Of a pull request's commits, mostly only those that were its head are known.
+            if let ["commits" | "changes", sha, ..] = part
+                && commit::is_prefix(sha)
+                && !commit::find(hud, repo, sha).await?.is_empty()
+            {
+                return Ok(commit_path(hud, repo.as_str(), sha));
+            }
             return Ok(format!("/pr/{number}?upstream={repo}"));
         }
         ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {

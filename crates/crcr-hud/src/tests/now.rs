@@ -228,6 +228,14 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
             format!("/pr/{number}?upstream={UPSTREAM}"),
         ),
         (format!("https://github.com/{UPSTREAM}/commit/{sha}"), format!("/commit/{sha}")),
+        (
+            format!("https://github.com/{UPSTREAM}/pull/{number}/commits/{sha}"),
+            format!("/commit/{sha}"),
+        ),
+        (
+            format!("https://github.com/{UPSTREAM}/pull/{number}/commits/{}", "b7".repeat(20)),
+            format!("/pr/{number}?upstream={UPSTREAM}"),
+        ),
         (format!("https://hud.example.org/pr/{number}"), format!("/pr/{number}")),
         (
             format!("hud.example.org//failure/a/b/5?from=3#L{number}"),
