@@ -89,8 +89,10 @@ pub(crate) fn wrong_address(problem: &PathRejection) -> PageError {
         | ErrorKind::ParseErrorAtIndex { value, .. }
         | ErrorKind::ParseError { value, .. }
         | ErrorKind::DeserializeError { value, .. } => {
+            let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
             let value: String = value.chars().take(100).collect();
-            PageError::Query(format!("`{value}` in the address has to be a whole number"))
+            let wrong = if is_number { "is too large" } else { "has to be a whole number" };
+            PageError::Query(format!("`{value}` in the address {wrong}"))
         }
         ErrorKind::InvalidUtf8InPathParam { .. } => {
             PageError::Query("the address isn't UTF-8".to_owned())

@@ -272,7 +272,8 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(page.contains("href=\"/crcr/aurora-example/torch-aurora\""), "{page}");
     for (path, part) in [
-        ("/pr/abc", "`abc`"),
+        ("/pr/abc", "`abc` in the address has to be a whole number"),
+        ("/pr/18446744073709551616", "`18446744073709551616` in the address is too large"),
         ("/prs?show=odd", "`show`"),
         ("/prs?sort=size", "`sort`"),
         ("/commit/xyz", "`xyz`"),
