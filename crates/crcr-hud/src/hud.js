@@ -115,7 +115,6 @@
     document.getElementById("settings").append(box);
   };
   control("Times", "times", [["relative", "how long ago"], ["local", "local"], ["utc", "UTC"]], showTimes);
-  control("Refresh", "refresh", [["on", "every minute"], ["off", "off"]], () => {});
   const zoneText = document.getElementById("zone");
   zoneText.textContent = `Your time is ${zone(new Date())}.`;
   const status = document.getElementById("refreshed");
@@ -155,6 +154,7 @@
   enhanceAll();
   showTimes();
   if (main.dataset.refresh) {
+    control("Refresh", "refresh", [["on", "every minute"], ["off", "off"]], () => {});
     const every = 1000 * Number(main.dataset.refresh);
     setInterval(refresh, every);
     // A page that was in the background is as old as that.

@@ -113,6 +113,8 @@ pub(crate) struct ReportedJob {
     /// `workflow / job`.
     pub(crate) name: String,
     pub(crate) upstream: String,
+    /// In GitHub's spelling, or `nightly`.
+    pub(crate) event: String,
     pub(crate) pull_request: Option<u64>,
     /// Empty if no commit of upstream is known.
     pub(crate) head_sha: String,
