@@ -113,8 +113,8 @@ pub(crate) struct ReportedJob {
     /// `workflow / job`.
     pub(crate) name: String,
     pub(crate) upstream: String,
-    /// In GitHub's spelling, or `nightly`.
-    pub(crate) event: String,
+    /// In GitHub's spelling, or `nightly`; `None` if nothing was reported.
+    pub(crate) event: Option<String>,
     pub(crate) pull_request: Option<u64>,
     /// Empty if no commit of upstream is known.
     pub(crate) head_sha: String,
@@ -135,6 +135,7 @@ impl ReportedJob {
             repo: row.repo.clone(),
             name,
             upstream: row.upstream.clone(),
+            event: Some(row.event.as_str().to_owned()),
             pull_request: row.pull_request,
             head_sha: row.head_sha.clone(),
             run_id: row.run_id.clone(),
@@ -155,6 +156,7 @@ impl ReportedJob {
                 repo: job.repo.to_owned(),
                 name,
                 upstream: upstream.to_owned(),
+                event: None,
                 pull_request: None,
                 head_sha: job.commit.to_owned(),
                 run_id: String::new(),
@@ -422,9 +424,10 @@ fn table(model: &ReportedModel) -> Markup {
                 th scope="row" { @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } } }
                 @if model.backend.is_none() { td data-label="Backend" { a rel="nofollow" href=(format!("/crcr/{}{}", job.repo, model.span.unfiltered().address())) { bdi { (job.repo) } } } }
                 td data-label="Dispatched" { (ago(job.at)) }
-                td data-label="Of" { @match job.pull_request {
-                    Some(number) => a href=(address::pull(&job.upstream, number)) { "#" (number) },
-                    None => span.muted { "–" },
+                td data-label="Of" { @match (job.pull_request, &job.event) {
+                    (Some(number), _) => a href=(address::pull(&job.upstream, number)) { "#" (number) },
+                    (None, Some(event)) => (event.replace('_', " ")),
+                    (None, None) => span.muted { "–" },
                 } }
                 td data-label="Commit" { @if job.head_sha.is_empty() { "run " bdi { (job.run_id) } } @else { (commit_link(&job.head_sha)) } }
                 td data-label="Result" { @match job.expected {
