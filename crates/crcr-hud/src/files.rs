@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::codeowners::Codeowners;
 use crcr_domain::ci_data::quarantine::QuarantineEntry;
+use crcr_results::test_history::TestIdentity;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -18,6 +19,25 @@ pub struct RepositoryFiles {
     /// Why a file is missing here that may be there.
     pub problem: Option<String>,
     pub read_at: Timestamp,
+}
+
+impl RepositoryFiles {
+    pub(crate) fn owners_of(&self, repository: &str, test: &TestIdentity) -> Vec<String> {
+        let owners = self
+            .codeowners
+            .as_ref()
+            .map(|owners| owners.owners_of_test(repository, test.file.as_deref(), &test.classname));
+        owners.unwrap_or_default().to_vec()
+    }
+
+    /// Of the entries that cover a test, the one that ends last.
+    pub(crate) fn quarantine_of(&self, test: &TestIdentity, today: Date) -> Option<QuarantineView> {
+        let entries = self.quarantine.iter().flatten();
+        let covering =
+            entries.filter(|entry| entry.matches(&test.suite, &test.classname, &test.name));
+        let last = covering.max_by_key(|entry| entry.expiry);
+        last.map(|entry| QuarantineView::new(entry, today))
+    }
 }
 
 /// Returns the files of a repository, if they were read.

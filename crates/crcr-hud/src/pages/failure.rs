@@ -1,6 +1,8 @@
 //! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of
 //! it is hostile text.
 
+mod whose_fault;
+
 use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, log_key};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::job_log::{
@@ -17,6 +19,8 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::whose_fault::name_in_pytest;
+use self::whose_fault::{EarlierFailure, KnownTest};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{ago, changed_file_list, counted, duration, short_sha, state_parts};
@@ -58,10 +62,16 @@ pub(crate) struct JobModel {
     /// Those of them that the log's line or its context names.
     pub(crate) named_files: Vec<String>,
     pub(crate) failed_tests: Vec<FailedTestOfJob>,
+    /// What is known of the first of them, or of the test that the log's line names.
+    pub(crate) known_tests: Vec<KnownTest>,
     /// The newest green run of the same job.
     pub(crate) last_green: Option<EndedJob>,
     /// Others with the same cause, the newest first.
     pub(crate) similar: Vec<EndedJob>,
+    /// The same failure before, elsewhere; not looked for on the default branch.
+    pub(crate) earlier: Option<EarlierFailure>,
+    /// Whether nobody else had this failure in the two weeks before.
+    pub(crate) is_only_here: bool,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -141,11 +151,15 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         changed_files: vec![],
         named_files: vec![],
         failed_tests: vec![],
+        known_tests: vec![],
         last_green: None,
         similar: vec![],
+        earlier: None,
+        is_only_here: false,
     };
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
+    whose_fault::add(hud, repo, &mut model).await?;
     Ok(model)
 }
 
@@ -449,6 +463,7 @@ fn found(known: &LogClassification, model: &JobModel) -> Markup {
             }
             (reasons(found))
         }
+        (whose_fault::sentence(model))
         pre.log { @for line in &found.context {
             @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }
             "\n"
@@ -528,13 +543,14 @@ fn novel(known: &LogClassification, model: &JobModel) -> Markup {
 }
 
 fn tests(model: &JobModel) -> Markup {
-    html! { @if !model.failed_tests.is_empty() {
+    html! { (whose_fault::test_of_line(model)) @if !model.failed_tests.is_empty() {
         p { strong { "Failed tests" } }
         ul.tests { @for test in &model.failed_tests { li {
             @if test.kind == TestRowKind::Test {
                 a href=(address::test(&model.repository, test.test_id)) { bdi { (test.name) } }
             } @else { bdi { (test.name) } " " span.detail { "outside its tests" } }
             @if let Some(message) = &test.message { div.detail { bdi { (message.lines().next().unwrap_or_default().chars().take(200).collect::<String>()) } } }
+            (whose_fault::about(model, test.test_id))
         } } }
         @if model.failed_tests.len() == MAX_TESTS { p.detail { "Only the first " (MAX_TESTS) " are shown." } }
     } }

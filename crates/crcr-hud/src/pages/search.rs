@@ -341,7 +341,7 @@ async fn tests_of(
     text: &str,
 ) -> Result<Vec<SearchHit>, PageError> {
     let mut hits = vec![];
-    for text in std::iter::once(text.to_owned()).chain(name_in_pytest(text)) {
+    for text in std::iter::once(text.to_owned()).chain(failure::name_in_pytest(text)) {
         let found = tests::search(hud, &text).await?;
         let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
         hits.extend(found.into_iter().map(hit));
@@ -352,12 +352,6 @@ async fn tests_of(
         }
     }
     Ok(hits)
-}
-
-/// `CLASS.NAME` of `FILE.py::CLASS::NAME`, which the lines of logs have.
-fn name_in_pytest(text: &str) -> Option<String> {
-    let id = text.split_whitespace().find(|word| word.contains("::"))?;
-    Some(id.split_once(".py::").map_or(id, |(_, name)| name).replace("::", "."))
 }
 
 /// The backends with the text in their name, their owner's, their device's or an oncall's.

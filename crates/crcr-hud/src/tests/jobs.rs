@@ -144,6 +144,29 @@ async fn failure_page_shows_the_stored_log_from_the_line_that_explains_it() {
 }
 
 #[tokio::test]
+async fn contributor_reads_beside_a_failed_test_that_it_is_flaky_quarantined_and_whose() {
+    let site = month().await;
+    let list = site.json("/api/v1/failures?list=jobs&days=30").await;
+    let is_asked = |job: &&serde_json::Value| {
+        let line = job["classified"]["match"]["line"].as_str().unwrap_or_default();
+        line.contains("TestRandom::test_seed_per_device") && job["branch"] != "main"
+    };
+    let job = list["jobs"]["jobs"].as_array().unwrap().iter().find(is_asked).unwrap();
+    for page in ["failure", "panel"] {
+        let (_, page) = site.get(&format!("/{page}/{UPSTREAM}/{}", job["job_id"])).await;
+        for expected in [
+            "<bdi>TestRandom.test_seed_per_device</bdi></a>",
+            "<strong>Flaky</strong>: ",
+            "<strong>Quarantined</strong> by <bdi>grace-example</bdi>: ",
+            "Owned by <bdi>@grace-example</bdi>",
+            "<strong>Not only here</strong>: ",
+        ] {
+            assert!(page.contains(expected), "{expected}: {page}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn log_is_shown_when_only_webhooks_and_the_archive_are_left() {
     let before = month().await;
     let job = red_job(&before).await;

@@ -152,7 +152,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
                 job_name: hostile.to_owned(),
                 workflow: "Trunk".to_owned(),
                 branch: "main".to_owned(),
-                head_sha: "abc".to_owned(),
+                head_sha: if job_id == 2 { "def" } else { "abc" }.to_owned(),
                 completed_at,
             },
             looked_at: completed_at,
@@ -189,6 +189,10 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
     assert!(page.contains("href=\"/failure/acme/gadgets/2\""), "more like this: {page}");
     assert!(page.contains(" on abc · CRCR</title>"), "tabs of one job tell its commits: {page}");
+    let before = "<strong>Not only here</strong>: <bdi>acme/gadgets</bdi> had this failure before";
+    assert!(page.contains(before), "it isn't the fault of the commit: {page}");
+    let (_, page) = site.get("/failure/acme/widgets/3").await;
+    assert!(page.contains("<strong>Only here</strong>: nobody else"), "{page}");
     let (_, page) = site.get("/failure/acme/widgets/4").await;
     assert!(page.contains("GitHub has no log of this job"), "{page}");
     assert!(!page.contains("GitHub may still have it"), "it says both: {page}");

@@ -305,13 +305,8 @@ async fn one_test(
     let ran_at = shown.iter().filter(|row| row.result != TestResult::Skipped).map(|row| row.at);
     let newest_at = ran_at.max();
     let files = (hud.files)(repo.as_str());
-    let owners = files.as_ref().and_then(|files| files.codeowners.as_ref());
-    let entries = files.as_ref().and_then(|files| files.quarantine.as_ref());
+    let files = files.as_deref();
     let date_today = hud.now().to_zoned(TimeZone::UTC).date();
-    let covering = entries
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry.matches(&identity.suite, &identity.classname, &identity.name));
     let first = (listed.page - 1) * RUNS_PER_PAGE;
     let chosen = || results.iter().filter(|row| listed.includes(row));
     let full = full_name(&identity.suite, &identity.classname, &identity.name);
@@ -330,18 +325,10 @@ async fn one_test(
         is_on_default_branch: on_default,
         is_stale: newest_at.is_some_and(|newest| hud.now().duration_since(newest) > STALE),
         newest_at,
-        owners: owners
-            .map(|owners| {
-                owners
-                    .owners_of_test(repo.as_str(), identity.file.as_deref(), &identity.classname)
-                    .to_vec()
-            })
-            .unwrap_or_default(),
-        owners_known: owners.is_some(),
-        quarantine: covering
-            .max_by_key(|entry| entry.expiry)
-            .map(|entry| QuarantineView::new(entry, date_today)),
-        quarantine_known: entries.is_some(),
+        owners: files.map(|files| files.owners_of(repo.as_str(), &identity)).unwrap_or_default(),
+        owners_known: files.is_some_and(|files| files.codeowners.is_some()),
+        quarantine: files.and_then(|files| files.quarantine_of(&identity, date_today)),
+        quarantine_known: files.is_some_and(|files| files.quarantine.is_some()),
         messages: messages(&results),
         message_sort: SortOrder { column: MESSAGE_SORTS[0], is_reversed: false },
         charts: charts(&counted, span),
