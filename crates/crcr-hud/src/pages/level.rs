@@ -1,9 +1,10 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
+use crcr_domain::Level;
 use crcr_domain::results::criteria::{CriterionEvidence, CriterionUnit};
 use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
 use crcr_domain::results::{
-    Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
+    Criterion, CriterionVerdict, JobOutcome, RepoReview, UpstreamFailures, jobs_of_days,
 };
 use crcr_results::{Window, review};
 use jiff::Timestamp;
@@ -12,9 +13,10 @@ use serde::Serialize;
 
 use super::relay::reports_of_backend;
 use super::reported::{ReportedKind, link_between};
+use crate::address::address;
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{count_link, distribution, duration, percent, rate, time, zone};
+use crate::layout::{count_link, distribution, duration, outcome_parts, percent, rate, time, zone};
 use crate::model::days::{facts, review_of};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
@@ -82,17 +84,20 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
             p { strong { "It " (review.standing().sentence()) "." } }
+            @if let Some((before, until)) = model.higher_level() {
+                p { "It was at " (before.level) " until " (time(until)) " " (zone()) ": " a rel="nofollow" href=(as_it_was(&review.repo, before.level, until)) { "how it did then" } "." }
+            }
             @if review.question == ReviewQuestion::Signal && review.evidence.is_empty() {
                 p.note { (question) " No threshold decides it." }
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             }
             p.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) " · pull requests and pushes · " a rel="nofollow" href=(model.review.permalink) { "permalink" } }
-            @if !review.evidence.is_empty() { (table("Criteria", &review.evidence)) }
+            @if !review.evidence.is_empty() { (table("Criteria", &review.evidence, review)) }
             @if let Some(second) = &review.second {
                 @let (glyph, class, word) = answer(second.verdict);
                 p.note.(class) { (second.title()) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
-                (table(second.title(), &second.evidence))
+                (table(second.title(), &second.evidence, review))
             }
             h2 { "Infrastructure and tests, apart" }
             dl.cards {
@@ -120,7 +125,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 }
             }
             @if let Some(reaction) = &model.oncall_reaction { (oncall_reaction(reaction)) }
-            @if !model.history.is_empty() { (history(&model.history, review.to)) }
+            @if !model.history.is_empty() { (history(&model.history, review)) }
         },
     )
 }
@@ -147,7 +152,23 @@ fn oncall_reaction(reaction: &OncallReaction) -> Markup {
     }
 }
 
-fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
+impl LevelModel {
+    /// The newest time at a higher level than now, and when it ended.
+    fn higher_level(&self) -> Option<(&LevelPeriod, Timestamp)> {
+        let review = &self.review.review;
+        let level = review.level?;
+        let before = self.history.iter().find(|period| period.level > level)?;
+        Some((before, before.until.unwrap_or(review.to)))
+    }
+}
+
+/// How a backend did against the criteria of a level when its time there ended.
+fn as_it_was(repo: &str, level: Level, until: Timestamp) -> String {
+    let (level, until) = (level.to_string(), until.to_string());
+    address(&format!("/crcr/{repo}/level"), [("level", Some(&*level)), ("to", Some(&*until))])
+}
+
+fn history(periods: &[LevelPeriod], review: &RepoReview) -> Markup {
     html! {
         h2 { "Levels so far" }
         div.scroll tabindex="0" role="region" aria-label="Levels so far" { table.stack {
@@ -155,14 +176,17 @@ fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
             tbody { @for period in periods { tr {
                 th scope="row" { (period.level) " " (period.level.title()) }
                 td data-label="First dispatch" { (time(period.from)) }
-                td data-label="Until" { @match period.until { Some(until) => (time(until)), None => "today" } }
-                td data-label="Tenure" { (period.until.unwrap_or(now).duration_since(period.from).as_hours() / 24) " d" }
+                td data-label="Until" { @match period.until {
+                    Some(until) => { (time(until)) " " a rel="nofollow" href=(as_it_was(&review.repo, period.level, until)) { "as it was then" } }
+                    None => "today",
+                } }
+                td data-label="Tenure" { (period.until.unwrap_or(review.to).duration_since(period.from).as_hours() / 24) " d" }
             } } }
         } }
     }
 }
 
-fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
+fn table(label: &str, evidence: &[CriterionEvidence], review: &RepoReview) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) { table.stack {
             thead { tr {
@@ -172,7 +196,7 @@ fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
             tbody { @for item in evidence {
                 @let (glyph, class, word) = verdict(item.verdict);
                 tr {
-                    th scope="row" { (item.criterion.title()) }
+                    th scope="row" { (item.criterion.title()) (jobs_against(item, review)) }
                     td data-label="Value" { @match measured(item) { Some(value) => (value), None => span.muted { "no data" } } }
                     td data-label="Target" { (item.bound.sign()) " " (amount(item.criterion, item.target)) }
                     td data-label="n" { (item.n) }
@@ -181,6 +205,28 @@ fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
             } }
         } }
     }
+}
+
+/// The jobs for which a criterion isn't met, by what they came to.
+fn jobs_against(item: &CriterionEvidence, review: &RepoReview) -> Markup {
+    use JobOutcome::{Cancelled, InfraFailed, Lost, NeverStarted, TestFailed, TimedOut};
+    let outcomes: &[JobOutcome] = match (item.verdict, item.criterion) {
+        (CriterionVerdict::NotMet, Criterion::Timeouts) => &[TimedOut, Lost],
+        (CriterionVerdict::NotMet, Criterion::JobPass) => {
+            &[TestFailed, InfraFailed, TimedOut, Lost, NeverStarted, Cancelled]
+        }
+        _ => return html! {},
+    };
+    let link = |outcome| {
+        link_between(ReportedKind::Ended(outcome), &review.repo, (review.from, review.to))
+    };
+    html! { div.detail {
+        "Jobs: "
+        @for (n, outcome) in outcomes.iter().enumerate() {
+            @if n > 0 { ", " }
+            a rel="nofollow" href=(link(*outcome)) { (outcome_parts(Some(*outcome)).2) }
+        }
+    } }
 }
 
 pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str, &'static str) {

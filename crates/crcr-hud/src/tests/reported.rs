@@ -132,6 +132,38 @@ async fn each_count_of_jobs_that_fail_on_purpose_leads_to_as_many_rows() {
 }
 
 #[tokio::test]
+async fn demoted_backend_reads_which_jobs_fail_a_criterion_and_how_it_did_at_its_level_before() {
+    let dune = "dune-example/torch-dune";
+    let demoted_at: Timestamp = "2026-09-08T00:00:00Z".parse().unwrap();
+    let mut all = facts(7, now(), 30, 10, UPSTREAM);
+    for fact in &mut all {
+        if let Fact::Dispatch(sent) = fact
+            && sent.repo == dune
+            && sent.enqueued_at < demoted_at
+        {
+            sent.level = Level::L3;
+        }
+    }
+    let site = site(all).await;
+    let model = site.json(&format!("/api/v1/repositories/{dune}/level")).await;
+    let (_, page) = site.get(&format!("/crcr/{dune}/level")).await;
+    let (_, jobs) = page.split_once("CI job pass rate<div class=\"detail\">Jobs: ").unwrap();
+    let mut against = 0;
+    for link in jobs.split("</div>").next().unwrap().split("href=\"/reported?").skip(1) {
+        let query = link.split('"').next().unwrap().replace("&amp;", "&");
+        against += listed(&site, &query).await as u64;
+    }
+    let number = |part: &str| model["job_pass"][part].as_u64().unwrap();
+    assert!(against > 20, "{page}");
+    assert_eq!(against, number("denominator") - number("numerator"), "{page}");
+    let (_, then) = page.split_once("It was at L3 until ").unwrap();
+    let (_, link) = then.split_once("href=\"").unwrap();
+    let link = link.split('"').next().unwrap().replace("&amp;", "&");
+    let (status, then) = site.get(&link).await;
+    assert!(status == StatusCode::OK && then.contains("It fails its level: "), "{link}: {then}");
+}
+
+#[tokio::test]
 async fn list_of_reported_jobs_is_empty_without_any_and_names_what_is_wrong() {
     let site = site(vec![]).await;
     let (status, page) = site.get("/reported").await;
