@@ -17,6 +17,8 @@ use crate::view::View;
 
 /// Jobs of each kind that are listed: a commit of a large project has two thousand.
 const MAX_JOBS: usize = 3000;
+/// More jobs of a backend that passed are folded.
+const MAX_OPEN_PASSED: usize = 10;
 /// Failing tests shown for each job.
 const MAX_FAILED_TESTS: usize = 10;
 
@@ -149,8 +151,27 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             @if let Some(found) = backend.verdict.as_ref().filter(|found| !found.evidence.is_empty()) { (evidence(found)) }
             @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
             @if backend.state.is_some() {
-                ul.jobs { @for result in &backend.jobs { li { (job(result, next.upstream)) } } }
+                (jobs_of_backend(&backend.jobs, next.upstream))
                 @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
+            }
+        }
+    }
+}
+
+/// What failed comes first: a backend may have hundreds of jobs.
+fn jobs_of_backend(jobs: &[PullJob], upstream: &str) -> Markup {
+    let state = |job: &PullJob| HeadState::of_job(job.outcome, job.missing_proof.is_some());
+    let mut sorted: Vec<&PullJob> = jobs.iter().collect();
+    sorted.sort_by_key(|job| state(job));
+    let passed_from = sorted.partition_point(|job| state(job) < HeadState::Passed);
+    let is_folded = sorted.len() - passed_from > MAX_OPEN_PASSED;
+    let (open, folded) = sorted.split_at(if is_folded { passed_from } else { sorted.len() });
+    html! {
+        @if !open.is_empty() { ul.jobs { @for result in open { li { (job(result, upstream)) } } } }
+        @if is_folded {
+            details {
+                summary { (folded.len()) " other jobs" }
+                ul.jobs { @for result in folded { li { (job(result, upstream)) } } }
             }
         }
     }

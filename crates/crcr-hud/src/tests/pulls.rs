@@ -21,6 +21,31 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
     assert_eq!(other["number"], 101_002);
 }
 
+#[tokio::test]
+async fn job_that_failed_stands_before_those_that_passed_and_a_dozen_of_these_are_folded() {
+    let mut all = branched(2, true);
+    let failed = all.iter().find_map(|fact| match fact {
+        Fact::Attempt(row) if row.pull_request == Some(7) => Some(row.clone()),
+        _ => None,
+    });
+    let failed = failed.unwrap();
+    let passed = |n: usize| AttemptFact {
+        job: Some(format!("a leg {n}")),
+        state: JobState::Completed(Conclusion::Success),
+        details: ReportDetails::default(),
+        ..*failed.clone()
+    };
+    for (more, is_folded) in [(2, false), (12, true)] {
+        all.extend((0..more).map(|n| Fact::Attempt(Box::new(passed(n)))));
+        let (_, page) = site(all.clone()).await.get("/pr/7").await;
+        let (_, card) = page.split_once("<ul class=\"jobs\">").unwrap();
+        let (bad, leg) = (card.find("outcome bad").unwrap(), card.find("a leg 0").unwrap());
+        assert!(bad < leg, "what failed is first: {card}");
+        let fold = "<summary>12 other jobs</summary>";
+        assert_eq!(card.contains(fold), is_folded, "{card}");
+    }
+}
+
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
 pub(super) fn branched(days: i64, learned: bool) -> Vec<Fact> {
