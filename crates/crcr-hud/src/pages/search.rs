@@ -8,6 +8,7 @@ use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, changed_files};
 use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
+use crcr_results::job_logs::FailedJobsQuery;
 use crcr_results::retention::midnight;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +37,9 @@ const MAX_BRANCHES: usize = 200;
 const MAX_BRANCH_PARTS: usize = 8;
 /// Jobs that ended since then are known by their name.
 const JOB_DAYS: i64 = 7;
+/// Failures that ended last: the lines that explain them are looked at.
+const MAX_FAILURES: usize = 500;
+const FAILURE_DAYS: i64 = 30;
 /// Writes of facts of the days in which jobs and tests of backends are looked for.
 const MAX_REPORTED: u64 = 100_000;
 
@@ -66,6 +70,7 @@ pub(crate) enum HitKind {
     Test,
     BackendTest,
     Quarantine,
+    Failure,
 }
 
 impl HitKind {
@@ -82,6 +87,7 @@ impl HitKind {
             Self::Test => "Tests",
             Self::BackendTest => "Failed tests of backends",
             Self::Quarantine => "Quarantined tests",
+            Self::Failure => "Failures",
         }
     }
 }
@@ -328,7 +334,8 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         return Ok(vec![hit.clone()]);
     }
     if hits.is_empty() {
-        return tests_of(hud, reported.as_ref(), text).await;
+        hits = tests_of(hud, reported.as_ref(), text).await?;
+        return if hits.is_empty() { failures(hud, text).await } else { Ok(hits) };
     }
     hits.extend(quarantined(hud, text).await?);
     Ok(hits)
@@ -351,6 +358,35 @@ async fn tests_of(
             break;
         }
     }
+    Ok(hits)
+}
+
+/// The failures with the text in the line that explains them: all of their cause.
+async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    // A browser copies several blanks of a line as one.
+    let words = |text: &str| text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+    let (wanted, days) = (words(text), FAILURE_DAYS.to_string());
+    let asked = FailedJobsQuery {
+        repository: None,
+        cause: None,
+        category: None,
+        job: None,
+        from: hud.now() - SignedDuration::from_hours(24 * FAILURE_DAYS),
+        to: Timestamp::MAX,
+        to_job: None,
+        limit: MAX_FAILURES,
+    };
+    let (mut hits, mut seen) = (vec![], BTreeSet::new());
+    for row in hud.results.failed_jobs(&asked).await? {
+        let (line, cause) = (row.short_line(), row.cause());
+        if words(&line).contains(&wanted) && seen.insert((cause.rule, cause.capture)) {
+            let like = format!("{}/{}", row.job.repository, row.job.job_id);
+            let asked = [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some(&*days))];
+            let path = address("/failures", asked);
+            hits.push(SearchHit { kind: HitKind::Failure, path, name: line });
+        }
+    }
+    hits.truncate(MAX_OF_A_KIND);
     Ok(hits)
 }
 
@@ -634,7 +670,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test or the file of one, a branch, a job or a runner, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test or the file of one, a branch, a job, a runner or the line of a failure, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }
