@@ -1,4 +1,4 @@
-//! What the markup of a page knows beside its model: where GitHub is, and which page this is.
+//! What the markup of a page knows beside its model: where GitHub and this HUD are, and which page this is.
 
 use axum::http::request::Parts;
 use crcr_domain::RepoName;
@@ -14,6 +14,8 @@ pub struct Operator;
 pub struct View<'a> {
     /// GitHub's web pages, without a slash at the end.
     pub github_url: &'a str,
+    /// Where the relay is reached from outside, if its configuration says so.
+    pub public_url: Option<&'a str>,
     /// The address of this page, without its query.
     pub path: &'a str,
     /// Whether the reader has logged in as an operator.
@@ -25,8 +27,13 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     pub(crate) fn of(hud: &'a Hud, asked: &'a Parts) -> Self {
         let is_operator = asked.extensions.get::<Operator>().is_some();
-        let (github_url, has_login) = (&*hud.github_url, hud.has_login);
-        Self { github_url, path: asked.uri.path(), is_operator, has_login }
+        Self {
+            github_url: &hud.github_url,
+            public_url: hud.public_url.as_deref(),
+            path: asked.uri.path(),
+            is_operator,
+            has_login: hud.has_login,
+        }
     }
 }
 

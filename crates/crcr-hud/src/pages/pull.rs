@@ -17,6 +17,7 @@ use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
+use crate::model::head_state::HeadState;
 use crate::query::given;
 use crate::view::View;
 
@@ -213,10 +214,23 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
             }
             (culprit_list(&model.culprits))
             (out_of_tree(&model.backends, &next))
+            (reproduce(model, view))
             @if !model.jobs.in_tree.is_empty() { (in_tree(&model.jobs)) }
             @if model.heads.len() > 1 { (other_heads(model)) }
         },
     )
+}
+
+/// The command that writes down how to repeat the first failure; it knows the newest head only.
+fn reproduce(model: &PullModel, view: &View<'_>) -> Markup {
+    let is_failed = |backend: &&PullBackend| backend.state == Some(HeadState::Failed);
+    let failed = model.backends.iter().find(is_failed).filter(|_| !model.is_older);
+    html! { @if let (Some(backend), Some(hud)) = (failed, view.public_url) {
+        p.detail {
+            "To repeat the failure of " bdi { (backend.repo) } ": "
+            code { "crcr reproduce " (model.number) " --upstream " (model.upstream) " --backend " (backend.repo) " --hud " (hud) }
+        }
+    } }
 }
 
 /// Its page, or GitHub's, if nothing is known of it.

@@ -46,6 +46,18 @@ async fn job_that_failed_stands_before_those_that_passed_and_a_dozen_of_these_ar
     }
 }
 
+#[tokio::test]
+async fn contributor_gets_the_command_that_repeats_a_backends_failure_if_the_hud_has_an_address() {
+    let site = site(branched(2, true)).await;
+    assert!(!site.get("/pr/7").await.1.contains("crcr reproduce"), "the command needs an address");
+    let site = site.with_logs("file:/none", |hud| {
+        hud.public_url = Some("https://hud.example".to_owned());
+    });
+    let (_, page) = site.get("/pr/7").await;
+    let command = format!("7 --upstream {UPSTREAM} --backend {AURORA} --hud https://hud.example");
+    assert!(page.contains(&format!("<code>crcr reproduce {command}</code>")), "{page}");
+}
+
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
 pub(super) fn branched(days: i64, learned: bool) -> Vec<Fact> {

@@ -54,7 +54,8 @@ pub(crate) async fn page(
 ) -> Response {
     let has_login = relay.config.admin_token.is_some();
     let github_url = &relay.config.server_url;
-    let view = View { github_url, path: super::HOME, is_operator: true, has_login };
+    let (path, public_url) = (super::HOME, None);
+    let view = View { github_url, public_url, path, is_operator: true, has_login };
     let Ok(Query(query)) = query else {
         return (StatusCode::BAD_REQUEST, errors::page(&view, 400, INVALID_LIMIT, &[]))
             .into_response();

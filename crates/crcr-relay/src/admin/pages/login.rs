@@ -7,7 +7,8 @@ use crate::admin::LOGIN;
 
 /// `refused` is why the last try failed.
 pub(crate) fn page(github_url: &str, refused: Option<&str>) -> Markup {
-    let view = View { github_url, path: LOGIN, is_operator: false, has_login: true };
+    let public_url = None;
+    let view = View { github_url, public_url, path: LOGIN, is_operator: false, has_login: true };
     view.shell(
         "Log in",
         false,
