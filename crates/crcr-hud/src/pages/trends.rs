@@ -468,7 +468,7 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
                 @if !model.branch.is_empty() { a href=(branch_path(&model.repository, &model.branch)) { "Grid of " bdi { (model.branch) } } }
             }
             (controls(model))
-            dl.cards { div { dt { "Red commits of " bdi { (model.branch) } } dd { (rate(&model.red)) " "
+            dl.cards { div { dt { "Red commits of " @if model.branch.is_empty() { "the branch" } @else { bdi { (model.branch) } } } dd { (rate(&model.red)) " "
                 @if model.red.rate.numerator > 0 { a rel="nofollow" href=(format!("{}?rows=failing", branch_path(&model.repository, &model.branch))) { "which" } }
             } }
                 @if let Some(worst) = model.workflows.first() { div { dt { "Longest time to signal" } dd {

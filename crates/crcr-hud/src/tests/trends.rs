@@ -142,6 +142,7 @@ async fn month_without_data_is_a_page_that_says_so() {
     assert_eq!(status, 200);
     assert!(page.contains("no data in this span") && page.contains("Nothing ended"), "{page}");
     assert!(!page.contains("NaN"), "{page}");
+    assert!(page.contains("<dt>Red commits of the branch</dt>"), "of what: {page}");
 }
 
 #[tokio::test]
