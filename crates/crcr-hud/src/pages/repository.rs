@@ -420,7 +420,8 @@ fn criteria_summary(model: &LevelReview) -> Markup {
         ReviewQuestion::Stay => "Criteria of its level",
     };
     let mut evidence: Vec<_> = review.evidence.iter().collect();
-    let met = evidence.iter().filter(|e| e.verdict == CriterionVerdict::Met).count();
+    let count = |verdict| review.evidence.iter().filter(|e| e.verdict == verdict).count();
+    let (met, unknown) = (count(CriterionVerdict::Met), count(CriterionVerdict::Unknown));
     evidence.sort_by_key(|e| match e.verdict {
         CriterionVerdict::NotMet => 0,
         CriterionVerdict::Unknown => 1,
@@ -430,7 +431,7 @@ fn criteria_summary(model: &LevelReview) -> Markup {
         section aria-labelledby="distance" {
             div.title {
                 h2 #distance { (what) }
-                span.muted { (met) " of " (evidence.len()) " criteria met" }
+                span.muted { (met) " of " (evidence.len()) " criteria met" @if unknown > 0 { ", " (unknown) " with too few results" } }
                 // The cards above are of the page's span.
                 span.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) }
                 a href=(format!("/crcr/{}/level", review.repo)) { "Evidence" }

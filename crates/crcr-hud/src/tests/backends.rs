@@ -292,6 +292,12 @@ async fn level_status_agrees_with_the_level_pages() {
 }
 
 #[tokio::test]
+async fn new_backend_has_too_few_results_and_does_not_look_like_one_that_fails_every_criterion() {
+    let (_, page) = site(vec![]).await.get(&format!("/crcr/{AURORA}")).await;
+    assert!(page.contains("0 of 5 criteria met, 5 with too few results"), "{page}");
+}
+
+#[tokio::test]
 async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
     let repo = "aurora-example/torch-aurora";
     let mut all = facts(7, now(), 30, 10, UPSTREAM);
