@@ -201,7 +201,7 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
                 Some(entries) if entries.is_empty() => p { @if model.q.is_some() { "No such test is quarantined." } @else { "No test is quarantined." } },
                 Some(entries) => (table(entries, model)),
             }
-            @if let Some(read_at) = model.read_at { p.detail { "The file was read at " (time(read_at)) " " (zone()) "." } }
+            @if let Some(read_at) = model.read_at { p.detail { @if model.entries.is_some() { "The file was read at " } @else { "It was looked for at " } (time(read_at)) " " (zone()) "." } }
         },
     )
 }

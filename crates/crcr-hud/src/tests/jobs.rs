@@ -413,6 +413,13 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
     assert!(page.contains("No such test is quarantined"), "{page}");
     let (status, page) = site.get("/quarantine?repo=acme/other").await;
     assert!(status == 200 && page.contains("No quarantine file"), "{page}");
+    let site = site.with_logs("file:/none", |hud| {
+        hud.files = Box::new(|_| {
+            Some(Arc::new(crate::RepositoryFiles { read_at: now(), ..Default::default() }))
+        });
+    });
+    let (_, page) = site.get("/quarantine").await;
+    assert!(page.contains("It was looked for at ") && !page.contains("was read"), "{page}");
 }
 
 #[tokio::test]
