@@ -30,6 +30,8 @@ const MAX_SIMILAR: usize = 10;
 const MAX_TESTS: usize = 50;
 /// Failures with the same cause are looked for from this long before the job on.
 const SIMILAR_SINCE: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// A log that isn't known this long after the job's end won't be.
+const LOG_WAIT: SignedDuration = SignedDuration::from_mins(15);
 /// Lines of the log on a page.
 const LINES: usize = 400;
 /// Lines before the one that explains the failure.
@@ -78,6 +80,8 @@ pub(crate) struct JobModel {
 pub(crate) struct FailureModel {
     #[serde(flatten)]
     pub(crate) job: JobModel,
+    /// Whether its log may become known in the next minutes.
+    pub(crate) awaits_log: bool,
     pub(crate) stored: Option<StoredPage>,
     /// Why the stored log can't be shown, if there should be one.
     pub(crate) stored_problem: Option<String>,
@@ -114,7 +118,10 @@ pub(crate) async fn build(
         Ok(stored) => (stored, None),
         Err(problem) => (None, Some(problem)),
     };
-    Ok(FailureModel { job, stored, stored_problem })
+    let is_recent = |ended| hud.now().duration_since(ended) < LOG_WAIT;
+    let has_no_log = job.log.is_none() && !job.is_run();
+    let awaits_log = has_no_log && job.ended_at().is_none_or(is_recent);
+    Ok(FailureModel { job, awaits_log, stored, stored_problem })
 }
 
 /// `/panel/OWNER/REPO/JOB`: the same without its log, for the side of a grid.
@@ -346,7 +353,7 @@ pub(crate) fn page(model: &FailureModel, view: &View<'_>) -> Markup {
     };
     view.shell(
         &tab,
-        false,
+        model.awaits_log,
         &html! {
             div.title { h1 { bdi { (title) } } (state_tag(&model.job)) }
             (facts(&model.job, view))

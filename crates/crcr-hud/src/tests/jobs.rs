@@ -167,6 +167,24 @@ async fn contributor_reads_beside_a_failed_test_that_it_is_flaky_quarantined_and
 }
 
 #[tokio::test]
+async fn page_of_a_job_that_has_just_failed_fetches_itself_until_its_log_is_read() {
+    let site = site(vec![]).await;
+    for (id, minutes, is_refreshed) in [(1, 1, true), (2, 60, false)] {
+        let ended = now() - jiff::SignedDuration::from_mins(minutes);
+        let job = json!({
+            "id": id, "run_id": 9, "name": "test", "workflow_name": "CI", "status": "completed",
+            "conclusion": "failure", "head_sha": "c3".repeat(20), "head_branch": "topic",
+            "completed_at": ended,
+        });
+        let row = ("workflow_job", minutes, json!({ "workflow_job": job }));
+        site.add_webhooks(vec![row]).await;
+        let (_, page) = site.get(&format!("/failure/{UPSTREAM}/{id}")).await;
+        assert!(page.contains("Nothing is known about its log yet"), "{page}");
+        assert_eq!(page.contains("data-refresh"), is_refreshed, "{minutes}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn log_is_shown_when_only_webhooks_and_the_archive_are_left() {
     let before = month().await;
     let job = red_job(&before).await;
