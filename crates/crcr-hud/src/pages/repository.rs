@@ -298,6 +298,9 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 a href=(format!("{path}/badge.svg")) { "Badge" }
                 @if !model.oncalls.is_empty() { span.detail { "on call: " bdi { (model.oncalls.join(", ")) } } }
             }
+            @if let Some(failing) = failing_level(model) {
+                p { span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " It " a href=(format!("{path}/level")) { (failing) } "." }
+            }
             // A page in another order has no permalink of its own: each minute there would be one more.
             @let permalink = if model.test_sort.parameter(TEST_SORTS[0]).is_some() { "" } else { &*model.permalink };
             (controls(&path, &model.span, permalink))
@@ -409,6 +412,12 @@ fn refused_table(reports: &[RefusedReport]) -> Markup {
             } }
         }
     }
+}
+
+/// Which criteria of its level a backend fails.
+fn failing_level(model: &BackendModel) -> Option<String> {
+    let standing = model.review.as_ref()?.review.standing();
+    (standing.verdict == Some(CriterionVerdict::NotMet)).then(|| standing.sentence())
 }
 
 /// The criteria, with those that aren't met first.

@@ -292,6 +292,28 @@ async fn level_status_agrees_with_the_level_pages() {
 }
 
 #[tokio::test]
+async fn page_of_a_backend_says_at_its_top_that_it_fails_its_level() {
+    let mut all = facts(7, now(), 10, 10, UPSTREAM);
+    for fact in &mut all {
+        if let Fact::Attempt(row) = fact
+            && row.repo == AURORA
+            && matches!(row.state, JobState::Completed(_))
+        {
+            row.state = JobState::Completed(Conclusion::Failure);
+        }
+    }
+    let site = site(all).await;
+    let now = site.json("/api/v1/now").await;
+    let mut failing = now["failing"].as_array().unwrap().iter();
+    let sentence = failing.find(|one| one["repo"] == AURORA).unwrap()["sentence"].as_str().unwrap();
+    assert!(sentence.contains("CI job pass rate"), "{sentence}");
+    let (_, page) = site.get(&format!("/crcr/{AURORA}")).await;
+    let link = format!(" It <a href=\"/crcr/{AURORA}/level\">{sentence}</a>.");
+    let at = page.find(&link).unwrap_or_else(|| panic!("{link} isn't in {page}"));
+    assert!(at < page.find("class=\"cards\"").unwrap(), "{page}");
+}
+
+#[tokio::test]
 async fn new_backend_has_too_few_results_and_does_not_look_like_one_that_fails_every_criterion() {
     let (_, page) = site(vec![]).await.get(&format!("/crcr/{AURORA}")).await;
     assert!(page.contains("0 of 5 criteria met, 5 with too few results"), "{page}");
