@@ -268,7 +268,7 @@ fn add_step<'a>(
                     ..inner
                 };
                 let before = std::mem::replace(&mut job.events, events);
-                add_steps(reading, self::steps(composite), &mut within, job, depth + 1);
+                add_steps(reading, steps(composite), &mut within, job, depth + 1);
                 job.events = before;
                 left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
                 Rc::make_mut(&mut scope.written).merge(&within.written);

@@ -40,7 +40,7 @@ const MAX_PARTS_AT_SCALEWAY: u64 = 1000;
 const CHECKSUM_HEADER: &str = "x-amz-checksum-crc64nvme";
 const PARALLEL_OBJECTS: usize = 64;
 
-struct NewObject<'a> {
+pub(crate) struct NewObject<'a> {
     key: String,
     content_type: String,
     mode: Option<u32>,
@@ -71,7 +71,7 @@ impl NewObject<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct PutOutcome {
+pub(crate) struct PutOutcome {
     /// The store had the same content.
     already_stored: bool,
     /// The bucket refused the tag `retention-days`.
@@ -82,7 +82,7 @@ impl PutOutcome {
     const ALREADY_STORED: Self = Self { already_stored: true, tag_refused: false };
 }
 
-enum WriteCondition {
+pub(crate) enum WriteCondition {
     /// The key doesn't exist.
     Free,
     /// No condition: we may not read the object, or the server sends no ETag that can be a condition.
