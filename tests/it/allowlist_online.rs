@@ -177,11 +177,11 @@ fn github_outage_reports_nothing_as_missing() {
     let github = github();
     github.state().world.fail("GET /users/alice", 1, Fault::status(502));
     validate(&github, LIST).expect_code(0);
-    let ran = crcr(&github, Path::new("/nonexistent"), &["validate"], LIST)
+    let ran = crcr(&github, Path::new("/dev/null"), &["validate"], LIST)
         .env("GITHUB_TOKEN", "ghp_wrong")
         .run();
     refused(&ran, "github-token");
-    let ran = crcr(&github, Path::new("/nonexistent"), &["validate"], LIST).without("GITHUB_TOKEN");
+    let ran = crcr(&github, Path::new("/dev/null"), &["validate"], LIST).without("GITHUB_TOKEN");
     refused(&ran.run(), "no-github-token");
 }
 

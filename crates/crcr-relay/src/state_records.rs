@@ -99,8 +99,22 @@ impl PullRecord {
     pub(crate) fn add_older_delivery(&mut self, delivery: &str) {
         let newest = self.deliveries.len().saturating_sub(1);
         self.deliveries.insert(newest, delivery.to_owned());
-        let surplus = self.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
-        self.deliveries.drain(..surplus);
+        drop_oldest(&mut self.deliveries);
+    }
+
+    /// Adds a delivery of a head that others had replaced before it came. The commit may still be another pull request's.
+    pub(crate) fn add_late_delivery(&mut self, head_sha: &str, delivery: &str) {
+        match self.older.iter_mut().find(|older| older.head_sha == head_sha) {
+            Some(older) => {
+                older.deliveries.push(delivery.to_owned());
+                drop_oldest(&mut older.deliveries);
+            }
+            None => {
+                let deliveries = vec![delivery.to_owned()];
+                self.older.insert(0, OlderHead { head_sha: head_sha.to_owned(), deliveries });
+            }
+        }
+        self.drop_oldest_heads();
     }
 
     /// Makes another head the current one. Returns the deliveries of the one before.
@@ -113,10 +127,20 @@ impl PullRecord {
         if !replaced.is_empty() {
             self.older.push(OlderHead { head_sha, deliveries: replaced.clone() });
         }
-        let surplus = self.older.len().saturating_sub(limits::OLDER_HEADS);
-        self.older.drain(..surplus);
+        self.drop_oldest_heads();
         replaced
     }
+
+    fn drop_oldest_heads(&mut self) {
+        let surplus = self.older.len().saturating_sub(limits::OLDER_HEADS);
+        self.older.drain(..surplus);
+    }
+}
+
+/// Drops the oldest deliveries of a head that are too many.
+pub(crate) fn drop_oldest(deliveries: &mut Vec<String>) {
+    let surplus = deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
+    deliveries.drain(..surplus);
 }
 
 /// A push to a pull request.

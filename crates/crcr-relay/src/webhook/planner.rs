@@ -10,7 +10,7 @@ use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
 use crate::limits;
-use crate::state_records::{HeadMove, PullRecord};
+use crate::state_records::{HeadMove, PullRecord, drop_oldest};
 
 /// The beginning of the id of a delivery that the relay has made up, as GitHub didn't send it.
 pub(crate) const MADE_UP: &str = "reconciled-";
@@ -360,6 +360,8 @@ pub fn order(
             && event.action != PullRequestAction::Closed;
         if is_of_newest_head {
             pull.add_older_delivery(delivery);
+        } else if event.head_sha != known.head_sha {
+            pull.add_late_delivery(&event.head_sha, delivery);
         }
         EventOrder { pull, superseded_by: by, is_of_newest_head, replaces: vec![] }
     };
@@ -399,8 +401,7 @@ pub fn order(
     let replaces =
         if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
     pull.deliveries.push(delivery.to_owned());
-    let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
-    pull.deliveries.drain(..surplus);
+    drop_oldest(&mut pull.deliveries);
     EventOrder::newest(pull, replaces)
 }
 
@@ -479,6 +480,17 @@ mod tests {
         assert_eq!(pull.older.len(), limits::OLDER_HEADS);
         assert_eq!(deliveries_of(&pull, &"y".repeat(40)), ["y"]);
         assert!(deliveries_of(&pull, &"a".repeat(40)).is_empty());
+    }
+
+    #[test]
+    fn head_whose_event_comes_after_its_next_one_changes_with_the_labels_too() {
+        let pushed = order(None, &event(Synchronize, 'b', 20), "push", NOW).pull;
+        let late = order(Some(&pushed), &event(Opened, 'a', 10), "opening", NOW);
+        assert_eq!(late.superseded_by.as_deref(), Some("push"));
+        assert_eq!(deliveries_of(&late.pull, &"a".repeat(40)), ["opening"]);
+        assert_eq!(deliveries_of(&late.pull, &"b".repeat(40)), ["push"]);
+        let again = order(Some(&late.pull), &event(Opened, 'a', 10), "again", NOW).pull;
+        assert_eq!(deliveries_of(&again, &"a".repeat(40)), ["opening", "again"]);
     }
 
     #[test]
