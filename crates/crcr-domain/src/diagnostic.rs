@@ -447,9 +447,14 @@ mod tests {
         assert_eq!(&source.text()[source.lines(2, 2)], "漢字 y\r");
         assert_eq!(source.position(1000), TextPosition { line: 4, column: 1 });
         assert_eq!(SourceText::new(b"").line_count(), 0);
-        let long = SourceText::new("a: é, ".repeat(1000).as_bytes());
-        for (at, (byte, _)) in long.text().char_indices().enumerate() {
-            assert_eq!(long.position(byte), TextPosition { line: 1, column: at + 1 });
+        // A long line, also below others, is counted by blocks.
+        for (above, line) in [("", 1), ("é\n", 2)] {
+            let long = SourceText::new((above.to_owned() + &"a: é, ".repeat(1000)).as_bytes());
+            let characters = long.text()[above.len()..].char_indices();
+            for (at, (byte, _)) in characters.enumerate() {
+                let position = long.position(above.len() + byte);
+                assert_eq!(position, TextPosition { line, column: at + 1 });
+            }
         }
     }
 

@@ -299,6 +299,7 @@ mod tests {
         assert_eq!(codes("", "L1: [a/b]", ""), [""; 0]);
         assert_eq!(codes("", "L2: [a/b]", ""), ["level-skipped 1:6"]);
         assert_eq!(codes("L1: [a/b]", "L2: [a/b]", ""), [""; 0]);
+        assert_eq!(codes("L2: [a/b]", "L3: {x: {a/b: [p]}}", ""), [""; 0]);
         assert_eq!(codes("L1: [a/b]", "L3: {x: {A/b: [p]}}", ""), ["level-skipped 1:10"]);
         assert_eq!(codes("L2: [a/b]", "L4: [{a/b: p}]", ""), ["level-skipped 1:7"]);
     }

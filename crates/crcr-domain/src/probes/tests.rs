@@ -268,3 +268,17 @@ fn schema_knows_every_key_of_the_reader_and_its_bounds() {
     }
     assert_eq!(sections.len(), 2);
 }
+
+#[test]
+fn whoever_looks_for_a_missing_run_reads_which_setting_left_it_out() {
+    for (why, setting) in [
+        (LeftOut::Event, "`events`"),
+        (LeftOut::Paths, "`paths`"),
+        (LeftOut::Draft, "`drafts`"),
+        (LeftOut::Closed, "`quiet-minutes`"),
+        (LeftOut::MaxPerDay, "`max-per-day`"),
+        (LeftOut::SameHead, "another event of the pull request"),
+    ] {
+        assert!(why.reason().contains(setting), "{why:?}: {}", why.reason());
+    }
+}
