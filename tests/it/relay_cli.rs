@@ -432,10 +432,12 @@ async fn accepted_events_are_dispatched_after_a_restart() {
 
 #[tokio::test]
 async fn secrets_are_read_from_files_and_never_printed() {
+    let hud = place().set("INTERNAL_API_TOKEN", "the-hud-key");
+    let mut hud = hud.serve();
     let place = place()
         .set("CRCR_ADMIN_TOKEN", "the-admins-token")
         .set("CRCR_CALLBACK_KEY", "the-callback-key")
-        .set("HUD_API_URL", "http://127.0.0.1:1/api")
+        .set("HUD_API_URL", hud.url.join("api").unwrap().as_str())
         .set("HUD_BOT_KEY", "the-hud-key")
         .set("CRCR_LOG", "trace");
     let app = place.github.state().world.app();
@@ -482,6 +484,7 @@ async fn secrets_are_read_from_files_and_never_printed() {
         let found = said.lines().find(|line| line.contains(&secret));
         assert_eq!(found, None, "`{secret}` was printed");
     }
+    hud.kill();
 }
 
 #[tokio::test]
