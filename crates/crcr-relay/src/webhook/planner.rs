@@ -498,7 +498,7 @@ mod tests {
         let newer = order(None, &event(Synchronize, 'b', 30), "d2", NOW).pull;
         let late = order(Some(&newer), &event(Opened, 'a', 10), "d1", NOW);
         assert_eq!(late.superseded_by.as_deref(), Some("d2"));
-        assert_eq!(PullRecord { order: newer.order, ..late.pull }, newer);
+        assert_eq!(PullRecord { order: newer.order, older: vec![], ..late.pull }, newer);
     }
 
     #[test]
