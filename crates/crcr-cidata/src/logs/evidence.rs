@@ -628,7 +628,10 @@ impl<'r> Evidence<'r> {
         let mut lines = self.weigh(elsewhere, 0, end, None);
         let is_step_known = self.has_steps && !self.is_guessed;
         for line in &mut lines {
-            line.features.flag(Trait::OtherStep, is_step_known);
+            // A step may pass although its command failed, such as one in a pipe, and then the next one fails for it.
+            let shape = line.candidate.shape;
+            let is_new = self.baseline.and_then(|logs| logs.is_in_green(shape)) == Some(false);
+            line.features.flag(Trait::OtherStep, is_step_known && !is_new);
         }
         let last = self.failed_count.checked_sub(1);
         let mut failed_sections = vec![];

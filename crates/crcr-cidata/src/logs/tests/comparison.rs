@@ -65,6 +65,22 @@ fn error_that_earlier_logs_of_the_job_have_too_gives_way_to_one_that_none_has() 
 }
 
 #[test]
+fn error_of_a_step_that_passed_is_found_if_no_green_run_has_it() {
+    let log = |described: &str, failed: &str| {
+        let tags: String = (1..1000).map(|n| format!("v1.{n}.0\n")).collect();
+        format!(
+            "##[group]Run git describe | tee version\n##[endgroup]\n{tags}{described}\n\
+             ##[group]Run ./split\n##[endgroup]\n{failed}Post job cleanup.\n"
+        )
+    };
+    let green = green_run(&log("v1.999.0", "split\n"));
+    let error = "fatal: No tags can describe '60a189413d732eccd0158591618422c7cad1aed7'.";
+    let failed = log(error, "##[error]Process completed with exit code 1.\n");
+    let found = classify(failed.as_bytes(), &RuleSet::starter(), Some(&green)).unwrap();
+    assert_eq!(found.found.unwrap().line, error);
+}
+
+#[test]
 fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
     let set = rules(
         &(rule("known", "known cause", "")
