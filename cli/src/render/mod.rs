@@ -78,8 +78,8 @@ impl FindingsReport<'_> {
     }
 }
 
-/// The path as GitHub shows findings at it: relative to the repository that has the file. Outside of a repository, or if
-/// there is no such file, it is as given.
+/// The path at which GitHub shows findings: relative to the repository that has the file. A path outside of a repository,
+/// or of a file that doesn't exist, stays as it is.
 fn repository_path(file: &str) -> Cow<'_, str> {
     let in_repository = || {
         let path = Path::new(file).parent()?.join(".").canonicalize().ok()?;

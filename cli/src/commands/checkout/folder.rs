@@ -184,22 +184,21 @@ mod tests {
         }
     }
 
-    /// What can't be removed stands for the moment of the kill. Root can remove it.
-    #[cfg(unix)]
     #[test]
-    fn name_of_the_repository_is_still_there_while_anything_else_is() {
-        use std::os::unix::fs::PermissionsExt as _;
+    fn everything_else_goes_before_the_file_that_says_whose_folder_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let (git, locked) = (folder.path().join(".git"), folder.path().join("locked"));
-        fs::create_dir(&git).unwrap();
-        fs::write(git.join("config"), "").unwrap();
-        fs::create_dir(&locked).unwrap();
-        fs::write(locked.join("old.o"), "").unwrap();
-        fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
-        let emptied = empty(folder.path(), &git);
-        assert_eq!(emptied.is_err(), git.join("config").exists());
-        if emptied.is_err() {
-            fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
+        let git = folder.path().join(".git");
+        fs::create_dir_all(git.join("objects")).unwrap();
+        for file in ["config", "HEAD", "../old.txt"] {
+            fs::write(git.join(file), "").unwrap();
         }
+        let names = |folder: &Path| {
+            let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.collect::<Vec<_>>()
+        };
+        remove_others(folder.path(), ".git").unwrap();
+        assert_eq!(names(folder.path()), [".git"]);
+        remove_others(&git, "config").unwrap();
+        assert_eq!(names(&git), ["config"]);
     }
 }

@@ -174,8 +174,8 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
              variables belong to another job"
         }
         MintError::Url(_) => {
-            "the runner sets it: look at what else does; from a server without TLS there is no token that AWS takes, and \
-             `on-unavailable: degrade` goes on without credentials"
+            "the runner sets this variable: find the step or setting that changes it. AWS accepts no token of a GitHub server \
+             without TLS; to go on without credentials, set `on-unavailable: degrade`"
         }
         _ => {
             "run the job again; if it fails again, look at the network, the proxy and GitHub's status; \
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(reason.word(), "token-endpoint");
         let cause = failure.causes().concat();
         assert!(cause.starts_with("`ACTIONS_ID_TOKEN_REQUEST_URL` isn't an https URL"), "{cause}");
-        assert!(failure.help().is_some_and(|hint| hint.starts_with("the runner sets it")));
+        assert!(failure.help().is_some_and(|hint| hint.starts_with("the runner sets this variable")));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         Some("all") => PrivateRows::All,
         _ => PrivateRows::Of(upstream(env)?),
     };
-    let mut replay = Replay::default();
+    let mut replay = ArchiveReplay::default();
     let results = match args.dry_run {
         true => None,
         false => Some(create_results(args.results.as_deref(), env).await?),
@@ -60,7 +60,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         }
     }
     replay.write(results.as_deref()).await?;
-    let Replay { webhooks, unreadable, .. } = replay;
+    let ArchiveReplay { webhooks, unreadable, .. } = replay;
     let done = if args.dry_run { "can be replayed" } else { "were replayed" };
     printer.data_line(&format!("{webhooks} webhooks {done}, {unreadable} can't be read"));
     Ok(if unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -98,14 +98,14 @@ async fn open(args: &ReplayArgs, env: &Env) -> Result<(WebhookArchive, Vec<Strin
 
 /// What isn't written yet, and how much has been read.
 #[derive(Default)]
-struct Replay {
+struct ArchiveReplay {
     rows: Vec<WebhookRow>,
     merge_bases: Vec<Fact>,
     webhooks: u64,
     unreadable: u64,
 }
 
-impl Replay {
+impl ArchiveReplay {
     /// Takes an object of the archive, or warns that it can't be read.
     fn add(&mut self, read: Result<Option<ReplayedObject>, String>, printer: &Printer) {
         match read {

@@ -350,7 +350,7 @@ fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
     words
 }
 
-/// The first word that is no option. `skipped` has options with how many values each takes.
+/// The first word that isn't an option or an option's value. `skipped`: options that take values, and how many.
 fn operand<'a>(words: &'a [ShellWord], skipped: &[(&str, usize)]) -> Option<&'a ShellWord> {
     let mut rest = words.iter();
     loop {

@@ -179,7 +179,7 @@ impl TextSink for EntitySearch {
 
 /// A crash that the output of a suite tells of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Crash {
+pub(super) struct SuiteCrash {
     pub message: String,
     /// Whether the test in which it happened has failed, too.
     pub fails_test: bool,
@@ -199,13 +199,13 @@ pub(super) struct CrashSearch {
 impl CrashSearch {
     const MAX_LINE_BYTES: usize = 1000;
 
-    pub(super) fn crash(mut self) -> Option<Crash> {
+    pub(super) fn crash(mut self) -> Option<SuiteCrash> {
         self.end_line();
         match self.dotnet {
-            Some(message) => Some(Crash { message, fails_test: false }),
+            Some(message) => Some(SuiteCrash { message, fails_test: false }),
             None => {
                 let message = self.message.filter(|_| self.has_goroutine)?;
-                Some(Crash { message, fails_test: true })
+                Some(SuiteCrash { message, fails_test: true })
             }
         }
     }

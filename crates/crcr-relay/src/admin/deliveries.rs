@@ -52,8 +52,8 @@ pub async fn delivery(
     Ok(Some(DeliveryOverview { delivery, dispatches }))
 }
 
-/// What an operator wants to know about a delivery beyond its record: why a dispatch waits, why there is no report, and
-/// which of its tasks were given up.
+/// Sentences for an operator that a delivery's record doesn't have: why a dispatch waits, why no report came, and which of
+/// its tasks were given up.
 pub async fn explanations(
     store: &dyn StateStore,
     overview: &DeliveryOverview,

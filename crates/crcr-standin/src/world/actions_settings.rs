@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use super::api::{ApiResult, refusal};
-use super::model::{Repo, user};
+use super::model::{WorldRepo, user};
 use crate::State;
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ fn read(
     headers: &HeaderMap,
     (owner, repo): (String, String),
     permission: &str,
-    answer: impl FnOnce(&Repo) -> Option<Value>,
+    answer: impl FnOnce(&WorldRepo) -> Option<Value>,
 ) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
@@ -82,7 +82,7 @@ fn read(
     answer(repo).map(|body| Json(body).into_response()).ok_or_else(|| refusal(404, "Not Found"))
 }
 
-fn visible(repo: &Repo) -> Result<&BTreeMap<String, String>, axum::response::Response> {
+fn visible(repo: &WorldRepo) -> Result<&BTreeMap<String, String>, axum::response::Response> {
     let hidden = || refusal(403, "Resource not accessible by personal access token");
     repo.settings.variables.as_ref().ok_or_else(hidden)
 }
@@ -129,7 +129,7 @@ async fn organisation_variables(
     Path(name): Path<(String, String)>,
     headers: HeaderMap,
 ) -> ApiResult {
-    let answer = |repo: &Repo| Some(listed(&repo.settings.organisation_variables));
+    let answer = |repo: &WorldRepo| Some(listed(&repo.settings.organisation_variables));
     read(&state, &headers, name, "actions_variables", answer)
 }
 

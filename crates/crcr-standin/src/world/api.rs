@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
-use super::model::{Comment, Dispatch, Repo, Started, label, user};
+use super::model::{Comment, Dispatch, Started, WorldRepo, label, user};
 use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
@@ -303,7 +303,7 @@ pub(crate) fn at_pull(
     Path((owner, repo, number)): Numbered,
     headers: &HeaderMap,
     level: &str,
-    act: impl FnOnce(&mut Repo, u64) -> ApiResult,
+    act: impl FnOnce(&mut WorldRepo, u64) -> ApiResult,
 ) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");

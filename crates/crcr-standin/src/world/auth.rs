@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::refusal;
-use super::model::Repo;
+use super::model::WorldRepo;
 use super::{World, WorldState};
 use crate::oidc::bearer;
 
@@ -151,14 +151,14 @@ impl WorldState {
         }
         // Every token may read metadata.
         permissions.insert("metadata".to_owned(), "read".to_owned());
-        let reach: Vec<&Repo> =
+        let reach: Vec<&WorldRepo> =
             self.repos.values().filter(|repo| repo.installation == Some(id)).collect();
-        let named = |repo: &&Repo| match (&wanted.repositories, &wanted.repository_ids) {
+        let named = |repo: &&WorldRepo| match (&wanted.repositories, &wanted.repository_ids) {
             (None, None) => true,
             (Some(names), _) => names.iter().any(|name| name.eq_ignore_ascii_case(repo.name())),
             (None, Some(ids)) => ids.contains(&repo.id),
         };
-        let chosen: Vec<&Repo> = reach.into_iter().filter(named).collect();
+        let chosen: Vec<&WorldRepo> = reach.into_iter().filter(named).collect();
         let asked =
             wanted.repositories.as_ref().map(Vec::len).or(wanted.repository_ids.map(|i| i.len()));
         if asked.is_some_and(|asked| asked != chosen.len()) {
@@ -196,7 +196,7 @@ impl WorldState {
         name: &str,
         (permission, level): (&str, &str),
         now: Timestamp,
-    ) -> Result<&mut Repo, Response> {
+    ) -> Result<&mut WorldRepo, Response> {
         let reads = level == "read";
         let token = match secret_of(headers) {
             None if reads => None,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::api::{ApiResult, page, parse, refusal};
-use super::model::{CheckRun, Repo, node_id};
+use super::model::{CheckRun, WorldRepo, node_id};
 use crate::State;
 
 pub(crate) fn routes() -> Router<Arc<State>> {
@@ -90,7 +90,7 @@ impl CheckRunFields {
     }
 }
 
-pub(crate) fn show_run(repo: &Repo, run: &CheckRun, origin: &str) -> Value {
+pub(crate) fn show_run(repo: &WorldRepo, run: &CheckRun, origin: &str) -> Value {
     let name = &repo.full_name;
     json!({
         "id": run.id, "node_id": node_id("CR", run.id), "name": run.name,

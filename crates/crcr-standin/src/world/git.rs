@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use super::api::{ApiResult, Names, Numbered, at_pull, page, parse, refusal};
-use super::model::{Commit, Files, PullRequest, Repo, label};
+use super::model::{Files, PullRequest, WorldCommit, WorldRepo, label};
 use crate::State;
 
 impl World {
@@ -67,7 +67,7 @@ impl World {
     }
 }
 
-impl Repo {
+impl WorldRepo {
     /// The files of a branch or commit; of the default branch without one, and for a commit whose files
     /// nobody gave.
     pub(crate) fn files_at(&self, reference: Option<&str>) -> Option<&Files> {
@@ -77,7 +77,7 @@ impl Repo {
         let name = name.strip_prefix("refs/heads/").unwrap_or(name);
         let sha = self.branches.get(name).map_or(name, String::as_str);
         match self.commits.get(sha) {
-            Some(Commit { tree: Some(tree), .. }) => self.trees.get(tree),
+            Some(WorldCommit { tree: Some(tree), .. }) => self.trees.get(tree),
             // Tests name commits that they never made.
             _ => Some(&self.files),
         }
@@ -96,7 +96,7 @@ impl Repo {
         }
         let tree = self.add_tree(self.files.clone());
         let sha = hash(&format!("{branch} {tree}"));
-        let commit = Commit { parents: vec![], tree: Some(tree), committed_at: now };
+        let commit = WorldCommit { parents: vec![], tree: Some(tree), committed_at: now };
         self.commits.entry(sha.clone()).or_insert(commit);
         Some(sha)
     }
@@ -225,7 +225,7 @@ async fn create_commit(
         return Err(refusal(422, "Tree SHA or parent does not exist"));
     }
     let sha = hash(&format!("{message} {tree} {parents:?}"));
-    repo.commits.insert(sha.clone(), Commit { parents, tree: Some(tree), committed_at: now });
+    repo.commits.insert(sha.clone(), WorldCommit { parents, tree: Some(tree), committed_at: now });
     Ok((StatusCode::CREATED, Json(json!({ "sha": sha, "message": message }))).into_response())
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::api::{ApiResult, page, refusal};
 use super::auth::secret_of;
-use super::model::{Repo, label, user};
+use super::model::{WorldRepo, label, user};
 use super::{World, WorldState};
 use crate::State;
 
@@ -299,7 +299,7 @@ impl WorldState {
 }
 
 /// The files directly in the folder `path`, as the contents API lists them.
-pub(crate) fn folder(repo: &Repo, path: &str) -> Option<Value> {
+pub(crate) fn folder(repo: &WorldRepo, path: &str) -> Option<Value> {
     let below = format!("{}/", path.trim_matches('/'));
     let files = repo.files.iter().filter_map(|(name, bytes)| {
         let rest = name.strip_prefix(&below).filter(|rest| !rest.contains('/'))?;

@@ -37,7 +37,7 @@ pub use webhooks::{Answer, Delivery};
 
 use crate::traffic::Fault;
 use calls::ApiCalls;
-use model::{Installation, Repo};
+use model::{WorldInstallation, WorldRepo};
 
 /// GitHub's state. Each method locks it while it runs.
 #[derive(Debug, Default)]
@@ -51,8 +51,8 @@ static APP: LazyLock<AppIdentity> = LazyLock::new(AppIdentity::generate);
 #[derive(Debug, Default)]
 struct WorldState {
     /// By name in lower case, because GitHub ignores case.
-    repos: BTreeMap<String, Repo>,
-    installations: BTreeMap<u64, Installation>,
+    repos: BTreeMap<String, WorldRepo>,
+    installations: BTreeMap<u64, WorldInstallation>,
     tokens: BTreeMap<String, auth::IssuedToken>,
     /// Users' tokens, and whether each may read teams.
     readers: BTreeMap<String, bool>,
@@ -78,15 +78,15 @@ impl WorldState {
         700_000 + self.ids
     }
 
-    fn repo(&self, name: &str) -> Option<&Repo> {
+    fn repo(&self, name: &str) -> Option<&WorldRepo> {
         self.repos.get(&name.to_lowercase())
     }
 
-    fn repo_mut(&mut self, name: &str) -> Option<&mut Repo> {
+    fn repo_mut(&mut self, name: &str) -> Option<&mut WorldRepo> {
         self.repos.get_mut(&name.to_lowercase())
     }
 
-    fn expect(&mut self, name: &str) -> &mut Repo {
+    fn expect(&mut self, name: &str) -> &mut WorldRepo {
         self.repo_mut(name).unwrap_or_else(|| panic!("`{name}` was added to the world before"))
     }
 
@@ -112,7 +112,7 @@ impl World {
             return known.id;
         }
         let id = inner.next_id();
-        inner.repos.insert(name.to_lowercase(), Repo::new(id, name));
+        inner.repos.insert(name.to_lowercase(), WorldRepo::new(id, name));
         id
     }
 
@@ -135,7 +135,7 @@ impl World {
         let id = inner.next_id();
         let granted = permissions.iter().copied().chain([("metadata", "read")]);
         let permissions = granted.map(|(p, level)| (p.to_owned(), level.to_owned())).collect();
-        inner.installations.insert(id, Installation { permissions, suspended_at: None });
+        inner.installations.insert(id, WorldInstallation { permissions, suspended_at: None });
         inner.expect(name).installation = Some(id);
         id
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::actions_settings::ActionsSettings;
 
 #[derive(Debug)]
-pub(crate) struct Repo {
+pub(crate) struct WorldRepo {
     pub(crate) id: u64,
     pub(crate) full_name: String,
     pub(crate) default_branch: String,
@@ -16,7 +16,7 @@ pub(crate) struct Repo {
     pub(crate) archived: bool,
     pub(crate) labels: BTreeSet<String>,
     pub(crate) files: Files,
-    pub(crate) commits: BTreeMap<String, Commit>,
+    pub(crate) commits: BTreeMap<String, WorldCommit>,
     /// All branches but the default one, whose files are `files`.
     pub(crate) branches: BTreeMap<String, String>,
     pub(crate) tags: BTreeMap<String, String>,
@@ -34,7 +34,7 @@ pub(crate) struct Repo {
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Debug)]
-pub(crate) struct Commit {
+pub(crate) struct WorldCommit {
     pub(crate) parents: Vec<String>,
     /// `None` for a commit whose files no test looks at.
     pub(crate) tree: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Commit {
 
 /// An installation of the App.
 #[derive(Debug)]
-pub(crate) struct Installation {
+pub(crate) struct WorldInstallation {
     pub(crate) permissions: BTreeMap<String, String>,
     pub(crate) suspended_at: Option<Timestamp>,
 }
@@ -143,7 +143,7 @@ pub enum Started {
     Rerun { repository: String, run_id: u64, attempt: u32, failed_only: bool },
 }
 
-impl Repo {
+impl WorldRepo {
     pub(crate) fn new(id: u64, full_name: &str) -> Self {
         Self {
             id,
@@ -191,7 +191,7 @@ impl Repo {
     /// Adds a commit unless it exists.
     pub(crate) fn commit(&mut self, sha: &str, parents: &[&str], committed_at: Timestamp) {
         let parents = parents.iter().map(|sha| (*sha).to_owned()).collect();
-        let commit = Commit { parents, tree: None, committed_at };
+        let commit = WorldCommit { parents, tree: None, committed_at };
         self.commits.entry(sha.to_owned()).or_insert(commit);
     }
 

@@ -91,16 +91,23 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     assert_eq!(shown(&world, &heads[5]).0, fails, "it has to fail as often again");
 }
 
-#[tokio::test]
-async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_breaker() {
+/// A relay whose breaker a silent backend has opened with the first three of these heads.
+async fn world_with_open_breaker() -> (World, [String; 5]) {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     world.enforce("L4:\n  - acme/four: [dave]\n").await;
     let heads = ["a", "b", "c", "d", "e"].map(|digit| digit.repeat(40));
     for head in &heads[..3] {
         push(&world, head).await;
         assert_eq!(world.dispatched(), ["acme/four"]);
-        world.wait(121 * MINUTE).await;
+        world.later(121 * MINUTE);
+        world.work().await;
     }
+    (world, heads)
+}
+
+#[tokio::test]
+async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_breaker() {
+    let (world, heads) = world_with_open_breaker().await;
     world.later(11 * MINUTE);
     let github = &world.github.state().world;
     github.fail("POST /repos/acme/four/dispatches", 2, Fault::status(502));
@@ -125,15 +132,7 @@ async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_b
 #[tokio::test]
 pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
  {
-    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
-    world.enforce("L4:\n  - acme/four: [dave]\n").await;
-    let heads = ["a", "b", "c", "d", "e"].map(|digit| digit.repeat(40));
-    for head in &heads[..3] {
-        push(&world, head).await;
-        assert_eq!(world.dispatched(), ["acme/four"]);
-        world.later(121 * MINUTE);
-        world.work().await;
-    }
+    let (world, heads) = world_with_open_breaker().await;
     let day = 24 * 60 * MINUTE;
     world.later(day);
     push(&world, &heads[3]).await;

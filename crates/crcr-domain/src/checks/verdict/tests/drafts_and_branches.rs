@@ -102,7 +102,7 @@ fn closed_pull_request_without_an_answer_does_not_hold_one_that_the_backend_does
         assert_eq!(state_of(&[own.clone(), left.clone()]), skipped, "{status:?}");
         assert_eq!(state_of(&[left.clone(), own.clone()]), skipped, "{status:?}");
         assert_eq!(state_of(&[own.clone(), other(false)]), unanswered, "it is there: {status:?}");
-        assert_eq!(state_of(std::slice::from_ref(&left)), unanswered, "there is no other one");
+        assert_eq!(state_of(std::slice::from_ref(&left)), unanswered, "it is the only one");
         let push = HeadDispatch { pull_request: None, ..own.clone() };
         assert_eq!(state_of(&[push, left]), unanswered, "a push isn't merged: {status:?}");
     }
