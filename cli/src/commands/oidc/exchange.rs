@@ -256,7 +256,9 @@ mod tests {
         assert_eq!(reason.word(), "token-endpoint");
         let cause = failure.causes().concat();
         assert!(cause.starts_with("`ACTIONS_ID_TOKEN_REQUEST_URL` isn't an https URL"), "{cause}");
-        assert!(failure.help().is_some_and(|hint| hint.starts_with("the runner sets this variable")));
+        assert!(
+            failure.help().is_some_and(|hint| hint.starts_with("the runner sets this variable"))
+        );
     }
 
     #[test]
