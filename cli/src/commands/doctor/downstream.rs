@@ -2,7 +2,10 @@
 //!
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
+use std::time::Duration;
+
 use crcr_domain::probes::{DOWNSTREAM_FILE, ParsedDownstreamFile};
+use crcr_github::http::RetryPolicy;
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo, Variable};
 use crcr_github::runs::WorkflowRun;
@@ -28,6 +31,8 @@ const NIGHTLY_AGE: SignedDuration = SignedDuration::from_hours(48);
 /// A report shows that the way to the relay works if it isn't older.
 const REPORT_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const MAX_HUD_BYTES: usize = 8 * 1024 * 1024;
+/// Somebody waits at a terminal, and the answer is one check of many.
+const HUD_RETRY: RetryPolicy = RetryPolicy::CALL.within(Duration::from_secs(15));
 const TEMPLATE: &str = "`crcr init downstream` writes one that is right";
 
 struct DownstreamCheck<'a> {
@@ -462,7 +467,6 @@ async fn ask_hud(hud: &Url, repository: &str) -> anyhow::Result<Value> {
     let base = base.as_str().trim_end_matches('/').to_owned();
     let client = crcr_github::http::client()?;
     let url = format!("{base}/api/v1/repositories/{repository}?window=7d");
-    let policy = crcr_github::http::RetryPolicy::CALL;
-    let response = crcr_github::http::send(policy, || client.get(&url)).await?;
+    let response = crcr_github::http::send(HUD_RETRY, || client.get(&url)).await?;
     Ok(crcr_github::http::read_json(response, MAX_HUD_BYTES).await?)
 }
