@@ -11,10 +11,14 @@ use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::HttpError;
 use crate::null_as_default;
-use crate::rest::{RestRequest, repo_path, response_date};
+use crate::rest::{RestRequest, all_pages, repo_path, response_date};
 
 /// Pages of 100 runs.
 const RUN_PAGES: u32 = 10;
+/// Pages of 100 jobs.
+const JOB_PAGES: u32 = 10;
+/// If this many jobs of an attempt are read, there may be more of them.
+pub const MOST_JOBS: usize = 1000;
 /// GitHub's filtered lists end after this many, and then nobody can say whether there are more.
 const LISTED_RUNS: usize = 1000;
 const WRITE: Permissions = &[("actions", "write")];
@@ -90,6 +94,17 @@ fn no_date(request: &RestRequest) -> GithubError {
     GithubError::from_http(&request.name(), HttpError::Malformed(text.to_owned()), Timestamp::MIN)
 }
 
+#[derive(Deserialize)]
+pub(crate) struct JobPage {
+    jobs: Vec<WorkflowJob>,
+}
+
+impl From<JobPage> for Vec<WorkflowJob> {
+    fn from(page: JobPage) -> Self {
+        page.jobs
+    }
+}
+
 impl WorkflowRun {
     /// The workflow's file, without the ref that GitHub puts behind the path of some runs.
     pub fn file(&self) -> &str {
@@ -161,21 +176,17 @@ impl GithubApp {
         Ok(RunList { runs, is_complete: false, read_at })
     }
 
-    /// The first 100 jobs of an attempt of a run. The attempts of a run are counted from 1.
+    /// The jobs of an attempt of a run, at most [`MOST_JOBS`]. The attempts of a run are counted from 1.
     pub async fn jobs_of_run(
         &self,
         repo: &str,
         run_id: u64,
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GithubError> {
-        #[derive(Deserialize)]
-        struct JobPage {
-            jobs: Vec<WorkflowJob>,
-        }
         let (repository, attempt) = (repo_path(repo), attempt.max(1));
-        let path =
-            format!("{repository}/actions/runs/{run_id}/attempts/{attempt}/jobs?per_page=100");
-        Ok(self.read_renamed::<JobPage>(repo, RestRequest::get(path)).await?.jobs)
+        let path = format!("{repository}/actions/runs/{run_id}/attempts/{attempt}/jobs");
+        let get = |request| self.read_renamed::<JobPage>(repo, request);
+        all_pages(&path, JOB_PAGES, get).await
     }
 
     /// Re-runs the failed jobs of run number `run_id`.

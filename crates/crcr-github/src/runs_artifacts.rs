@@ -15,7 +15,7 @@ use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::null_as_default;
 use crate::rest::{RestClient, RestRequest, all_pages, repo_path};
-use crate::runs::{WorkflowJob, WorkflowRun};
+use crate::runs::{JobPage, WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
 /// The most pages that are read, of 100 entries; a run has at most 500 artifacts per job.
@@ -61,17 +61,6 @@ struct ArtifactPage {
 impl From<ArtifactPage> for Vec<RunArtifact> {
     fn from(page: ArtifactPage) -> Self {
         page.artifacts
-    }
-}
-
-#[derive(Deserialize)]
-struct JobPage {
-    jobs: Vec<WorkflowJob>,
-}
-
-impl From<JobPage> for Vec<WorkflowJob> {
-    fn from(page: JobPage) -> Self {
-        page.jobs
     }
 }
 

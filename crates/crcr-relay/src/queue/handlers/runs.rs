@@ -10,7 +10,7 @@ use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
-use crcr_github::runs::{RunList, WorkflowJob, WorkflowRun};
+use crcr_github::runs::{MOST_JOBS, RunList, WorkflowJob, WorkflowRun};
 use crcr_store::{StoreError, read_records};
 use jiff::{SignedDuration, Timestamp};
 
@@ -449,8 +449,7 @@ async fn jobs_of_run(
     attempt: u32,
 ) -> Result<Option<Vec<WorkflowJob>>, TaskError> {
     match relay.app.jobs_of_run(dispatch.repo.as_str(), run_id, attempt).await {
-        // A page has 100 jobs, and what follows isn't read.
-        Ok(jobs) => Ok((jobs.len() < 100).then_some(jobs)),
+        Ok(jobs) => Ok((jobs.len() < MOST_JOBS).then_some(jobs)),
         Err(error) if is_passing(&error) => Err(error.into()),
         Err(_) => Ok(None),
     }
