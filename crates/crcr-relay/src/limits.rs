@@ -146,6 +146,11 @@ pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(120),
     total: Duration::MAX,
 };
+/// What GitHub has refused for some time is tried again when it is older by one of this many parts, such as a check run of
+/// a commit that GitHub doesn't have any more.
+pub const REFUSED_AGE_SHARE: u64 = 8;
+/// The longest pause before that.
+pub const REFUSED_PAUSE_CAP: Duration = Duration::from_secs(6 * 3600);
 /// For how long an outage is waited out. An older event isn't worth a dispatch.
 pub const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 /// Dispatches of events that are older than this aren't sent again together with all others.

@@ -161,6 +161,8 @@ pub(crate) struct TaskError {
     /// GitHub didn't take it now, and would from anybody: an outage or a rate limit. It says nothing about
     /// the task and isn't counted as a try.
     pub(crate) is_outage: bool,
+    /// GitHub refuses what the request says. Only a task that is never given up is tried again then.
+    pub(crate) is_refused: bool,
     /// How long GitHub asked to wait in an outage. Only this task does, and no longer than between its other tries.
     pub(crate) outage_wait: Option<Duration>,
     /// A budget is used up until this time. Only this task waits for it, and it isn't counted as a try.
@@ -175,6 +177,7 @@ impl TaskError {
             permanent: false,
             retry_until: None,
             is_outage: false,
+            is_refused: false,
             outage_wait: None,
             not_before: None,
         }
@@ -200,6 +203,7 @@ impl From<crcr_github::GithubError> for TaskError {
             retry_at: error.retry_at(),
             permanent: !retry,
             is_outage: retry,
+            is_refused: matches!(error, crcr_github::GithubError::Unprocessable(_)),
             outage_wait: error.retry_after(),
             ..Self::retry(error.with_cause())
         }

@@ -299,9 +299,8 @@ pub(crate) async fn settle(
         None => error.permanent || tries >= max_tries,
     };
     let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
-    let TaskError {
-        is_outage: error_is_outage, retry_at, not_before, outage_wait, message, ..
-    } = error;
+    let pause = retry_pause(relay, lease, &error);
+    let TaskError { is_outage: error_is_outage, retry_at, not_before, message, .. } = error;
     tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
     let is_asked_to_wait = retry_at.is_some() || not_before.is_some();
     let counted = match dead {
@@ -310,12 +309,6 @@ pub(crate) async fn settle(
         false => "retry",
     };
     relay.metrics.task(name, counted);
-    let pause = if error_is_outage {
-        outage_pause(relay, lease)
-            .max(outage_wait.unwrap_or_default().min(limits::OUTAGE_RETRY.cap))
-    } else {
-        limits::TASK_RETRY.pause_of(tries, &lease.key)
-    };
     let at = relay.now() + pause;
     let at = not_before.unwrap_or_else(|| retry_at.map_or(at, |asked| at.max(asked)));
     let error = message.clone();
@@ -340,10 +333,21 @@ pub(crate) async fn settle(
     }
 }
 
-/// The pause before the next try of a task in an outage: about as long as the task is old.
-fn outage_pause(relay: &Relay, lease: &LeasedTask) -> Duration {
+/// The pause before the next try of a task, unless it is asked to wait for longer.
+fn retry_pause(relay: &Relay, lease: &LeasedTask, error: &TaskError) -> Duration {
     let age = relay.now().duration_since(lease.created_at).as_secs().max(1).unsigned_abs();
-    limits::OUTAGE_RETRY.pause_of(age.ilog2() + 1, &lease.key)
+    if error.is_outage {
+        // About as long as the task is old.
+        let pause = limits::OUTAGE_RETRY.pause_of(age.ilog2() + 1, &lease.key);
+        return pause.max(error.outage_wait.unwrap_or_default().min(limits::OUTAGE_RETRY.cap));
+    }
+    let pause = limits::TASK_RETRY.pause_of(lease.failed + 1, &lease.key);
+    if !error.is_refused {
+        return pause;
+    }
+    // It may never be taken. What changes has it tried at once.
+    let by_age = Duration::from_secs(age / limits::REFUSED_AGE_SHARE);
+    pause.max(by_age.min(limits::REFUSED_PAUSE_CAP))
 }
 
 /// Settles a task in a batch that holds nothing else.

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use crcr_standin::traffic::Fault;
+use crcr_standin::world::Call;
 
 use super::*;
 use crate::admin::deliveries;
@@ -55,6 +56,43 @@ async fn check_run_of_an_app_that_was_replaced_is_made_anew() {
         world.wait(Duration::from_secs(3600)).await;
         assert_eq!(own().len(), 2, "and not again: {answer}");
     }
+}
+
+/// Such as at a commit that GitHub doesn't have any more.
+#[tokio::test]
+async fn check_run_that_github_refuses_for_days_is_tried_ever_more_rarely_and_at_once_after_a_report()
+ {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let create = format!("POST /repos/{UPSTREAM}/check-runs");
+    github.fail(&create, 10_000, Fault::status(422));
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let four = received(&world)("acme/four");
+    let tries = || {
+        let of_verdict = |call: &&Call| call.route() == create && call.body["name"] == DISPATCH;
+        github.calls().iter().filter(of_verdict).count()
+    };
+    let tries_in = async |hours: u64| {
+        let before = tries();
+        for _ in 0..6 * hours {
+            world.later(Duration::from_secs(600));
+            world.work().await;
+        }
+        tries() - before
+    };
+    assert_eq!(tries_in(1).await, 6, "GitHub may only be late");
+    let of_two_days = tries_in(48).await;
+    assert!((20..60).contains(&of_two_days), "{of_two_days}");
+    let of_a_day = tries_in(24).await;
+    assert!((3..7).contains(&of_a_day), "{of_a_day}");
+    let before = tries();
+    four.start(&world).await;
+    world.work().await;
+    assert_eq!(tries(), before + 1);
+    github.clear_faults();
+    tries_in(7).await;
+    assert!(checks(&world).iter().any(|(name, ..)| name == DISPATCH));
 }
 
 #[tokio::test]
