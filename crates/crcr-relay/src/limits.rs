@@ -297,6 +297,9 @@ pub const UPSTREAM_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 pub const ALERT_FEED_INTERVAL: Duration = Duration::from_secs(120);
 /// How many feeds are looked at.
 pub const ALERT_FEEDS: usize = 20;
+/// How long an open pull request is remembered without an event. One that isn't known is taken for a new one whose webhook
+/// got lost, as soon as somebody comments on it.
+pub const OPEN_PULL_MEMORY: Duration = UPSTREAM_MEMORY;
 /// How often the App's log of deliveries is compared with the store.
 pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.

@@ -378,6 +378,36 @@ async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_
     assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
 }
 
+/// Such as that of a bot, which calls stale what nobody has touched for two months.
+#[tokio::test]
+async fn comment_on_a_pull_request_of_months_ago_has_nothing_dispatched_again() {
+    let world = World::new().await;
+    let look = async || {
+        world.later(2 * limits::RECONCILE_INTERVAL);
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+        world.dispatched()
+    };
+    assert_eq!(look().await, Vec::<String>::new());
+    world.send(&world.pull_request("opened")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), ALL);
+    world.wait(60 * Duration::from_secs(24 * 3600)).await;
+    while world.relay.store.delete_expired(world.relay.now()).await.unwrap() > 0 {}
+    let change = |head: &str| {
+        let now = world.relay.now();
+        world.github.state().world.change_pull(UPSTREAM, 7, |pull| {
+            pull.head_sha = head.to_owned();
+            pull.updated_at = now;
+        });
+    };
+    change(HEAD);
+    assert_eq!(look().await, Vec::<String>::new());
+    change(NEWER);
+    assert_eq!(look().await, ALL, "a push that GitHub never sent is found as before");
+}
+
 /// What blocks a merge is about the branch that the head goes to, and about a pull request that is ready.
 #[tokio::test]
 async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now() {

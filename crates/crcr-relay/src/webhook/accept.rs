@@ -166,7 +166,7 @@ impl<'a> WebhookChanges<'a> {
         for replaced in &order.replaces {
             supersede(relay, replaced, id, &mut self.batch).await?;
         }
-        self.batch.update(&known, &order.pull, relay.expiry());
+        self.batch.update(&known, &order.pull, relay.expiry_of_pull(&order.pull));
         let version = known.version + 1;
         self.batch.set_inserts.push(open_head(relay, pull.number.to_string(), self.now));
         self.pull = Some(Versioned { key: known.key, version, value: Some(order.pull) });

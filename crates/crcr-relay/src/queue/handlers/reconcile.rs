@@ -148,7 +148,7 @@ async fn take_over(
         (pull.labels_at, pull.order) = (newer.labels_at, newer.order);
     }
     let mut batch = WriteBatch::default();
-    batch.update(newer, &pull, relay.expiry());
+    batch.update(newer, &pull, relay.expiry_of_pull(&pull));
     batch.set_inserts.push(SetInsert {
         set: state_records::open_heads_key(upstream),
         member: number.to_string(),
