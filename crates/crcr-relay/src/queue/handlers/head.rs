@@ -201,7 +201,7 @@ impl Head {
     }
 
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
-    /// `None` while that is open, and if it isn't known.
+    /// `None` while that is open, and if it isn't known: whoever pushes again has a run cancelled that only hangs.
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
@@ -211,7 +211,8 @@ impl Head {
                 | DispatchStatus::Withheld
                 | DispatchStatus::LeftOut { .. }
         );
-        if says_nothing || deciding.silence.is_some() {
+        let was_cut = matches!(conclusion, Conclusion::Cancelled | Conclusion::Skipped);
+        if says_nothing || was_cut || deciding.silence.is_some() {
             return None;
         }
         if conclusion.is_good() {

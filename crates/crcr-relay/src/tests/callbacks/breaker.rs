@@ -129,6 +129,20 @@ async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_b
     assert_eq!(shown(&world, &heads[3]).0.as_deref(), Some("success"));
 }
 
+/// The jobs hang, and the author of the trial pushes again before they are over.
+#[tokio::test]
+async fn trial_that_is_cancelled_does_not_close_the_breaker() {
+    let (world, heads) = world_with_open_breaker().await;
+    world.later(11 * MINUTE);
+    push(&world, &heads[3]).await;
+    received(&world)("acme/four").complete(&world, "cancelled").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(shown(&world, &heads[3]).0.as_deref(), Some("cancelled"));
+    push(&world, &heads[4]).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "nobody knows that it works again");
+    assert_eq!(shown(&world, &heads[4]).0.as_deref(), Some("neutral"));
+}
+
 #[tokio::test]
 pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
  {
