@@ -252,9 +252,9 @@ pub fn read(
         "push" => {
             let raw: raw::PushEvent = parse(event, body)?;
             Ok(Some(raw).filter(|raw| filter.matches_push(raw)).map(|raw| {
-                let (git_ref, head_sha) = (raw.git_ref, raw.after);
+                let head_sha = raw.commit().to_owned();
                 let author_texts = message_texts(raw.head_commit);
-                UpstreamEvent::Push(Push { git_ref, head_sha, author_texts })
+                UpstreamEvent::Push(Push { git_ref: raw.git_ref, head_sha, author_texts })
             }))
         }
         "merge_group" => {

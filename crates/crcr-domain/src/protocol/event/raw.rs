@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::is_sha;
+
 #[derive(Deserialize)]
 pub(super) struct Repository {
     pub(super) full_name: String,
@@ -61,6 +63,7 @@ pub(super) struct MergeGroup {
 
 #[derive(Deserialize)]
 pub(super) struct HeadCommit {
+    pub(super) id: Option<String>,
     pub(super) message: Option<String>,
 }
 
@@ -91,6 +94,15 @@ pub(super) struct PushEvent {
     pub(super) deleted: Option<bool>,
     pub(super) head_commit: Option<HeadCommit>,
     pub(super) repository: Repository,
+}
+
+impl PushEvent {
+    /// The commit that was pushed. For an annotated tag, `after` is the object of the tag.
+    pub(super) fn commit(&self) -> &str {
+        let head = self.head_commit.as_ref().and_then(|commit| commit.id.as_deref());
+        let is_tag = self.git_ref.starts_with("refs/tags/");
+        head.filter(|id| is_tag && is_sha(id)).unwrap_or(&self.after)
+    }
 }
 
 #[derive(Deserialize)]

@@ -249,6 +249,23 @@ fn pushes_to_the_default_branch_or_configured_refs_are_accepted() {
     }
 }
 
+/// Its results would belong to an object that is no commit.
+#[test]
+fn push_of_an_annotated_tag_is_about_the_commit_that_it_names() {
+    let chosen = EventFilter { push_refs: vec!["*".to_owned()], ..filter() };
+    for (git_ref, head, expected) in [
+        ("refs/tags/v2.9.0", json!({ "id": BASE }), BASE),
+        ("refs/tags/v2.9.0", Value::Null, SHA),
+        ("refs/heads/main", json!({ "id": SHA }), SHA),
+    ] {
+        let mut event = push(git_ref);
+        event["head_commit"] = head;
+        let read = read("push", event.to_string().as_bytes(), &chosen).unwrap();
+        let Some(UpstreamEvent::Push(push)) = read else { panic!("{git_ref}") };
+        assert_eq!(push.head_sha, expected, "{git_ref}");
+    }
+}
+
 /// The same commit comes as a merge group, whose run that of a push would replace.
 #[test]
 fn wide_pattern_does_not_match_the_branches_of_the_merge_queue() {
