@@ -4,6 +4,7 @@
 //! check run has only one update at a time.
 
 use crcr_domain::checks::check_run::{self, CheckRunContext, CheckRunStatus};
+use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::results::facts::{CheckFact, Fact};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
@@ -101,8 +102,7 @@ pub async fn run(
         return Ok(TaskDone::Finished);
     }
     // While the breaker is open, the oncalls hear of it once, and not of every pull request.
-    let needs_oncall = change == BreakerChange::Opened
-        || matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
+    let needs_oncall = change == BreakerChange::Opened || needs_oncall(&head, shown.status);
     if let Some(pull) = head.pull_request
         && needs_oncall
         && relay.config.oncall_comments
@@ -113,6 +113,15 @@ pub async fn run(
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
+}
+
+/// Whether the oncalls have to look at it. Whoever pushes again or closes a pull request has its run cancelled, and a job
+/// that is killed then reports no end.
+fn needs_oncall(head: &Head, shown: CheckRunStatus) -> bool {
+    let CheckRunStatus::Completed(end) = shown else { return false };
+    let may_be_cut = matches!(end, Conclusion::Cancelled | Conclusion::TimedOut);
+    let is_left = || head.deciding().is_some_and(|one| head.is_left_by_pull_of(one));
+    end.alerts_oncall() && !(may_be_cut && is_left())
 }
 
 /// Tells the breaker of the outcome. Returns what became of it, and whether failures are neutral because of it.

@@ -590,6 +590,26 @@ async fn oncalls_are_mentioned_once() {
     assert!(comments[0].body.starts_with("<!-- crcr-oncall:acme/four -->\n@dave "));
 }
 
+/// A pull request has one mention, which is for a failure that somebody has to look at.
+#[tokio::test]
+async fn oncalls_hear_of_a_failure_and_not_of_the_run_that_its_push_has_cancelled() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    let newer = received(&world)("acme/four").in_run(RUN + 1);
+    four.end(&world, "cancelled").await;
+    world.work().await;
+    let mentions = || world.github.state().world.comments(UPSTREAM, 7).len();
+    assert_eq!(mentions(), 0);
+    newer.start(&world).await;
+    newer.end(&world, "failure").await;
+    world.work().await;
+    assert_eq!(mentions(), 1);
+}
+
 #[tokio::test]
 async fn author_who_writes_what_marks_the_mention_keeps_no_oncall_from_it() {
     let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
