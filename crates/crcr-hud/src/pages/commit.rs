@@ -360,7 +360,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
             @if !commit.own_runs.is_empty() { (head::own_runs(&commit.own_runs, &found.repository)) }
             @if commit.jobs.in_tree.is_empty() {
                 section aria-labelledby="in-tree" { h2 #in-tree { "In-tree jobs" } p.muted { "No job of the repository itself is known on this commit." } }
-            } @else { (in_tree(&commit.jobs)) }
+            } @else { (in_tree(&commit.jobs, &found.repository)) }
         },
     )
 }

@@ -61,7 +61,7 @@ pub(super) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
 }
 
 /// The upstream repository's own jobs: failures at once, the others folded.
-pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
+pub(super) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
     let (jobs, logs) = (&found.in_tree, &found.in_tree_logs);
     let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
     let cancelled = count(|state| state == CiState::Cancelled);
@@ -76,7 +76,13 @@ pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
                 span.detail { " · ran " (duration(ended.duration_since(started).as_secs_f64().max(0.0))) }
             }
             @if let Some(step) = job.failed_step.as_ref().filter(|_| job.state.is_failure()) { span.detail { " · in step " bdi { (step) } } }
-            @if let Some(log) = logs.iter().find(|log| log.job.job_id == job.id) { div { (short_explanation(log)) } }
+            @match logs.iter().find(|log| log.job.job_id == job.id) {
+                Some(log) => div { (short_explanation(log)) },
+                // A whole run never has a log, and not every job has one yet.
+                None => { @if job.state.is_failure() {
+                    div { a href=(address::failure(repository, job.id)) { "Why" span.hidden { " did " bdi { (name) } " fail?" } } }
+                } }
+            }
         }
     };
     let more = |count: usize| match count.saturating_sub(MAX_JOBS) {

@@ -215,7 +215,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
             (culprit_list(&model.culprits))
             (out_of_tree(&model.backends, &next))
             (reproduce(model, view))
-            @if !model.jobs.in_tree.is_empty() { (in_tree(&model.jobs)) }
+            @if !model.jobs.in_tree.is_empty() { (in_tree(&model.jobs, &model.upstream)) }
             @if model.heads.len() > 1 { (other_heads(model)) }
         },
     )

@@ -379,6 +379,8 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
     assert!(panel.contains("No failed job of this run is known"), "{panel}");
     let commit = site.json(&format!("/api/v1/commits/{}", "b2".repeat(20))).await;
     assert_eq!(commit["commit"]["in_tree"][0]["state"], "failed", "{commit}");
+    let (_, page) = site.get(&format!("/commit/{}", "b2".repeat(20))).await;
+    assert!(page.contains(&format!("<a href=\"/failure/{UPSTREAM}/{id}\">Why")), "{page}");
     site.add_webhooks([passed("c3", 97), vec![run("c3", "success")]].concat()).await;
     let now = site.json("/api/v1/now").await;
     assert_eq!(now["branches"][0]["red"], json!([]), "{now}");
