@@ -28,6 +28,8 @@ use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
 const MAX_TESTS: usize = 50;
+/// Failed jobs of a run that are listed.
+const MAX_FAILED_JOBS: usize = 50;
 /// Failures with the same cause are looked for from this long before the job on.
 const SIMILAR_SINCE: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// A log that isn't known this long after the job's end won't be.
@@ -54,6 +56,8 @@ pub(crate) struct JobModel {
     /// What its webhooks said; `None` if none was received.
     pub(crate) job: Option<WorkflowJob>,
     pub(crate) steps: Vec<WorkflowStep>,
+    /// The jobs of a whole run that failed.
+    pub(crate) failed_jobs: Vec<WorkflowJob>,
     pub(crate) log: Option<JobLogRow>,
     pub(crate) commit: Option<BranchCommit>,
     /// Whether it was pushed to the job's branch. That of a pull request may be a fork's.
@@ -150,6 +154,7 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         repository: repo.to_string(),
         job_id,
         steps: row.as_ref().map(steps_of).unwrap_or_default(),
+        failed_jobs: vec![],
         job,
         log,
         commit: None,
@@ -164,6 +169,9 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         earlier: None,
         is_only_here: false,
     };
+    if let Some(run) = model.job.as_ref().filter(|_| model.is_run()) {
+        model.failed_jobs = failed_jobs_of(hud, repo, run).await?;
+    }
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
     whose_fault::add(hud, repo, &mut model).await?;
@@ -176,6 +184,23 @@ async fn run(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<WorkflowJob>,
     let selection = ThingSelection::Id(&thing);
     let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
     Ok(hud.results.current_things(&query).await?.iter().find_map(WorkflowJob::of_run))
+}
+
+/// Webhooks of a run's jobs may come after its own.
+async fn failed_jobs_of(
+    hud: &Hud,
+    repo: &RepoName,
+    run: &WorkflowJob,
+) -> Result<Vec<WorkflowJob>, PageError> {
+    let shas = [run.head_sha.clone()];
+    let selection = ThingSelection::Commits(&shas);
+    let query = ThingQuery { event: "workflow_job", repository: repo.as_str(), selection };
+    let rows = hud.results.current_things(&query).await?;
+    let failed = rows.iter().filter_map(WorkflowJob::from_row).filter(|job| {
+        let attempt = (job.run_id, job.run_attempt);
+        attempt == (run.run_id, run.run_attempt) && job.state.is_failure()
+    });
+    Ok(failed.take(MAX_FAILED_JOBS).collect())
 }
 
 /// The current state of a job.
@@ -426,6 +451,14 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
 
 /// What a log says about a failure.
 pub(crate) fn explanation(model: &JobModel) -> Markup {
+    if !model.failed_jobs.is_empty() {
+        return html! {
+            p { strong { "Its failed jobs" } }
+            ul.plain { @for job in &model.failed_jobs { li {
+                a href=(address::failure(&model.repository, job.id)) { bdi { (job.name) } }
+            } } }
+        };
+    }
     let Some(log) = &model.log else {
         return html! { @if model.job.as_ref().is_some_and(|job| job.state.is_failure()) {
             p.muted {

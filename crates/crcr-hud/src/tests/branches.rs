@@ -385,6 +385,13 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
     let now = site.json("/api/v1/now").await;
     assert_eq!(now["branches"][0]["red"], json!([]), "{now}");
     assert_eq!(now["branches"][0]["green"]["sha"], "c3".repeat(20), "{now}");
+    // What is told of its job came late, and a link to the run is kept in a chat.
+    let (event, minutes, mut late) = job("b2", Some("failure"));
+    (late["workflow_job"]["id"], late["workflow_job"]["run_id"]) = (json!(9999), json!(id));
+    site.add_webhooks(vec![(event, minutes, late)]).await;
+    let (_, panel) = site.get(&format!("/panel/{UPSTREAM}/{id}")).await;
+    assert!(panel.contains(&format!("<a href=\"/failure/{UPSTREAM}/9999\">")), "{panel}");
+    assert!(!panel.contains("No failed job of this run is known"), "{panel}");
 }
 
 #[tokio::test]
