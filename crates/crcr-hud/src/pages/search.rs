@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
-use crcr_domain::ci_data::workflow::{BranchCommit, changed_files};
+use crcr_domain::ci_data::workflow::{BranchCommit, WorkflowJob, changed_files};
 use crcr_results::Window;
-use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
+use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
 use crcr_results::retention::midnight;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
@@ -40,6 +40,8 @@ const JOB_DAYS: i64 = 7;
 /// Failures that ended last: the lines that explain them are looked at.
 const MAX_FAILURES: usize = 500;
 const FAILURE_DAYS: i64 = 30;
+/// Jobs that failed last, and jobs that ended last: the names of their machines are looked at.
+const MAX_ON_MACHINES: usize = 200;
 /// Writes of facts of the days in which jobs and tests of backends are looked for.
 const MAX_REPORTED: u64 = 100_000;
 
@@ -71,6 +73,7 @@ pub(crate) enum HitKind {
     BackendTest,
     Quarantine,
     Failure,
+    Machine,
 }
 
 impl HitKind {
@@ -88,6 +91,7 @@ impl HitKind {
             Self::BackendTest => "Failed tests of backends",
             Self::Quarantine => "Quarantined tests",
             Self::Failure => "Failures",
+            Self::Machine => "Jobs on machines",
         }
     }
 }
@@ -335,7 +339,11 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     }
     if hits.is_empty() {
         hits = tests_of(hud, reported.as_ref(), text).await?;
-        return if hits.is_empty() { failures(hud, text).await } else { Ok(hits) };
+        if hits.is_empty() {
+            hits = failures(hud, text).await?;
+            hits.extend(on_machines(hud, text).await?);
+        }
+        return Ok(hits);
     }
     hits.extend(quarantined(hud, text).await?);
     Ok(hits)
@@ -384,6 +392,42 @@ async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
             let asked = [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some(&*days))];
             let path = address("/failures", asked);
             hits.push(SearchHit { kind: HitKind::Failure, path, name: line });
+        }
+    }
+    hits.truncate(MAX_OF_A_KIND);
+    Ok(hits)
+}
+
+/// The jobs on a machine with the text in its name, those that failed first.
+async fn on_machines(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let (lower, repository) = (text.to_lowercase(), hud.upstream.as_str());
+    let (mut hits, mut seen) = (vec![], BTreeSet::new());
+    for only_failed in [true, false] {
+        let asked = EndedJobsQuery {
+            repository: repository.to_owned(),
+            runner: None,
+            job: None,
+            only_failed,
+            from: hud.now() - SignedDuration::from_hours(24 * JOB_DAYS),
+            to: Timestamp::MAX,
+            to_id: None,
+            limit: MAX_ON_MACHINES,
+        };
+        let ended = hud.results.ended_jobs(&asked).await?;
+        let ids: Vec<String> = ended.iter().map(|job| job.id.to_string()).collect();
+        let selection = ThingSelection::Ids(&ids);
+        let query = ThingQuery { event: "workflow_job", repository, selection };
+        let rows = hud.results.current_things(&query).await?;
+        for job in rows.iter().filter_map(WorkflowJob::from_row) {
+            let Some(machine) = job.runner.filter(|machine| has_text(machine, &lower)) else {
+                continue;
+            };
+            if seen.insert(job.id) {
+                let (workflow, name, sha) = (job.workflow, job.name, short_sha(&job.head_sha));
+                let name = format!("{machine}: {workflow} / {name} on {sha}");
+                let path = address::failure(repository, job.id);
+                hits.push(SearchHit { kind: HitKind::Machine, path, name });
+            }
         }
     }
     hits.truncate(MAX_OF_A_KIND);
