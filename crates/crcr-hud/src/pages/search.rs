@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
+use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WorkflowJob, changed_files};
@@ -143,7 +144,8 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
     })
 }
 
-/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, or `OWNER/REPO@SHA`.
+/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`, or
+/// `OWNER/REPO/JOB`.
 async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
     if let Some((repo, number)) = text.split_once('#')
         && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
@@ -155,6 +157,12 @@ async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
         && commit::is_prefix(sha)
     {
         return Ok(Some(commit_path(hud, repo.as_str(), sha)));
+    }
+    if let Some((repo, job)) = text.rsplit_once('/')
+        && let (Ok(repo), Ok(job)) = (RepoName::new(repo), job.parse())
+        && failure::webhook_of(hud, &repo, job).await?.is_some()
+    {
+        return Ok(Some(address::failure(repo.as_str(), job)));
     }
     let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
         return Ok(None);
@@ -434,12 +442,14 @@ async fn on_machines(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
     Ok(hits)
 }
 
-/// The backends with the text in their name, their owner's, their device's or an oncall's.
+/// The backends with the text in their name, their owner's, their device's or an oncall's. The label of a device is as
+/// good as its name.
 fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
     let text = text.to_lowercase();
+    let text = text.strip_prefix(LABEL_PREFIX).unwrap_or(&text);
     let policy = (hud.policy)();
     let entries = policy.iter().flat_map(|policy| policy.iter());
-    let found = entries.filter(|entry| overview::has_text(entry, &text));
+    let found = entries.filter(|entry| overview::has_text(entry, text));
     let hit = |entry: &crcr_domain::AllowlistEntry| SearchHit {
         kind: HitKind::Backend,
         path: format!("/crcr/{}", entry.repo),
