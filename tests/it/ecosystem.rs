@@ -246,6 +246,9 @@ fn schemas_and_parsers_agree_about_odd_values() {
     );
     let fields = ["pattern", "owner", "mode"];
     agree("quarantine.json", &["quarantine", "validate"], each(&fields, &values, &quarantine));
+    let entry = quarantine("reason", &json!("x"))[0].clone();
+    let twice = vec![json!([entry.clone(), entry])];
+    agree("quarantine.json", &["quarantine", "validate"], twice);
     let diff = ["allowlist", "diff", "a.yml", "b.yml", "--results", "none.db", "--criteria"];
     let level = |field: &str, value: &Value| json!({"l4": {field: value}});
     agree("criteria.json", &diff, each(&["core-tests"], &items, &level));
@@ -253,6 +256,16 @@ fn schemas_and_parsers_agree_about_odd_values() {
         "allowlist.json",
         &["allowlist", "validate"],
         each(&["oncalls"], &items, &|field, value| json!({"L2": [{"acme/one": {field: value}}]})),
+    );
+    // Somebody has to answer for what blocks a merge.
+    let blocking = |level: &str, value: &Value| json!({level: [{"acme/one": value}]});
+    agree("allowlist.json", &["allowlist", "validate"], each(&["L4"], &values, &blocking));
+    let lists = [json!([]), json!({}), json!(["acme/one"]), json!(["acme/one", "acme/one"])];
+    let whole = |level: &str, value: &Value| json!({level: value});
+    agree(
+        "allowlist.json",
+        &["allowlist", "validate"],
+        each(&["L1", "L3", "L4"], &lists, &whole),
     );
 }
 
