@@ -39,17 +39,18 @@ pub(super) struct SpanQuery {
 impl SpanQuery {
     /// Whether the query says when the time span begins.
     pub(super) fn has_start(&self) -> bool {
-        self.from.is_some()
+        filled(self.from.as_deref()).is_some()
     }
 
     /// Whether the query says which time span it is about.
     pub(super) fn has_span(&self) -> bool {
-        self.window.is_some() || self.from.is_some() || self.to.is_some()
+        let ends = [&self.window, &self.from, &self.to];
+        ends.into_iter().any(|end| filled(end.as_deref()).is_some())
     }
 
     /// The level whose criteria apply.
     pub(super) fn level(&self) -> Result<Option<Level>, String> {
-        let level = self.level.as_deref().map(str::parse).transpose();
+        let level = filled(self.level.as_deref()).map(str::parse).transpose();
         level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
     }
 
@@ -157,8 +158,12 @@ pub(super) fn given_name(value: Option<&str>) -> Option<String> {
 }
 
 fn given_chars(value: Option<&str>, most: usize) -> Option<String> {
-    let value = value.map(str::trim).filter(|value| !value.is_empty())?;
-    Some(value.chars().take(most).collect())
+    Some(filled(value)?.chars().take(most).collect())
+}
+
+/// A form sends each of its fields: an empty one is an absent one.
+fn filled(value: Option<&str>) -> Option<&str> {
+    value.map(str::trim).filter(|value| !value.is_empty())
 }
 
 /// Which events a page shows.
@@ -218,17 +223,18 @@ pub(super) struct TimeSpan {
 impl TimeSpan {
     /// Errors name the parameter: not a time, an empty time span, or one over [`MAX_DAYS`].
     pub(super) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
-        let events = match query.events.as_deref() {
+        let named = filled(query.events.as_deref());
+        let events = match named {
             None | Some("pr") => EventFilter::Pr,
             Some("nightly") => EventFilter::Nightly,
             Some(_) => return Err("`events` has to be `pr` or `nightly`".to_owned()),
         };
-        let all_heads = match query.heads.as_deref() {
+        let all_heads = match filled(query.heads.as_deref()) {
             None | Some("current") => false,
             Some("all") => true,
             Some(_) => return Err("`heads` has to be `current` or `all`".to_owned()),
         };
-        let only_failing = match query.rows.as_deref() {
+        let only_failing = match filled(query.rows.as_deref()) {
             None | Some("all") => false,
             Some("failing") => true,
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
@@ -238,13 +244,14 @@ impl TimeSpan {
             let known = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
             known.ok_or_else(|| format!("`page` has to be a number from 1 to {MAX_PAGES}"))
         })?;
-        let until_now = query.to.is_none();
+        let (start, end) = (filled(query.from.as_deref()), filled(query.to.as_deref()));
+        let until_now = end.is_none();
         let span = |from, to, window| Self {
             from,
             to,
             until_now,
             events,
-            events_named: query.events.is_some(),
+            events_named: named.is_some(),
             window,
             all_heads,
             only_failing,
@@ -260,9 +267,9 @@ impl TimeSpan {
             let known = text.parse::<Timestamp>().ok().or_else(utc);
             known.ok_or_else(|| format!("`{name}` has to be a time such as `2026-09-01T00:00:00Z`"))
         };
-        if query.from.is_some() || query.to.is_some() {
-            let to = query.to.as_deref().map_or(Ok(end_of_minute(now)), |text| time("to", text))?;
-            let from = match &query.from {
+        if start.is_some() || end.is_some() {
+            let to = end.map_or(Ok(end_of_minute(now)), |text| time("to", text))?;
+            let from = match start {
                 Some(text) => time("from", text)?,
                 None => ago(to, 7 * 24),
             };
@@ -272,7 +279,7 @@ impl TimeSpan {
             }
             return Ok(span(from, to, None));
         }
-        let (window, hours) = match query.window.as_deref() {
+        let (window, hours) = match filled(query.window.as_deref()) {
             Some("24h") => ("24h", 24),
             None | Some("7d") => ("7d", 7 * 24),
             Some("30d") => ("30d", 30 * 24),
@@ -373,6 +380,17 @@ mod tests {
         assert!(span.address().ends_with("&events=pr&heads=all&rows=failing"));
         let span = ask("window=30d&events=nightly").unwrap();
         assert_eq!(span.address(), "?window=30d&events=nightly");
+    }
+
+    #[test]
+    fn empty_field_of_a_form_is_an_absent_parameter() {
+        for (sent, meant) in [
+            ("window=&events=&heads=&rows=&level=", ""),
+            ("from=2026-09-01&to=", "from=2026-09-01"),
+            ("from=&to=+&window=24h", "window=24h"),
+        ] {
+            assert_eq!(ask(sent).unwrap().address(), ask(meant).unwrap().address(), "{sent}");
+        }
     }
 
     #[test]
