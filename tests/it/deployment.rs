@@ -296,7 +296,7 @@ fn chart_passes_its_linter_and_renders_the_plain_manifests() {
         .unwrap();
     assert_eq!(render(&[]), written, "run deploy/kubernetes/render");
     let all = render(&["--values", "tests/fixtures/helm/every-value.yaml"]);
-    assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:abc"), "{all}");
+    assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:0123456789"), "{all}");
     let proxy = "secretKeyRef: { name: other-secret, key: https_proxy, optional: true }";
     assert!(all.contains(proxy) && all.contains("HTTP_PROXY: http://proxy:3128"), "{all}");
     assert!(all.contains("{ port: 1053, protocol: UDP }") && !all.contains("port: 53,"), "{all}");
@@ -339,6 +339,18 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
             &[values[0], values[1], "--set-json", "networkPolicy.egressPorts=[]"],
             "/networkPolicy/egressPorts",
         ),
+        (&[values[0], values[1], "--set", "networkPolicy.egressPorts=null"], "'egressPorts'"),
+        // The container has these already.
+        (
+            &[values[0], values[1], "--set", "settings.CRCR_ADMIN_LISTEN=off"],
+            "'CRCR_ADMIN_LISTEN'",
+        ),
+        (
+            &[values[0], values[1], "--set", "settings.CRCR_RESULTS_FILE=/data/results"],
+            "'CRCR_RESULTS_FILE'",
+        ),
+        // A part of one, as a mouse selects it.
+        (&[values[0], values[1], "--set", "image.digest=sha256:abc"], "/image/digest"),
     ] {
         let output = helm_template().args(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
