@@ -43,7 +43,7 @@ pub struct WorkflowStep {
 }
 
 /// The name of what [`WorkflowJob::of_run`] tells.
-const WHOLE_RUN: &str = "whole run";
+pub const WHOLE_RUN: &str = "whole run";
 const MAX_LABELS: usize = 20;
 /// Steps of a job that are read, the first ones of a longer list.
 const MAX_STEPS: usize = 200;

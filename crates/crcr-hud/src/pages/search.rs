@@ -6,7 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
-use crcr_domain::ci_data::workflow::{BranchCommit, WorkflowJob, changed_files};
+use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
 use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
@@ -552,7 +552,11 @@ async fn jobs(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
     // The shards of a job are one column of the grid.
     let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
-    let names = names_of_week(hud, CiGrouping::Job).await?;
+    let mut names = names_of_week(hud, CiGrouping::Job).await?;
+    if lower.contains(WHOLE_RUN) {
+        let workflows = names_of_week(hud, CiGrouping::Branch).await?;
+        names.extend(workflows.iter().map(|workflow| format!("{workflow} / {WHOLE_RUN}")));
+    }
     let names: BTreeSet<&str> =
         names.iter().map(|name| name.split(" (").next().unwrap_or_default()).collect();
     let found = names.into_iter().filter_map(|name| {

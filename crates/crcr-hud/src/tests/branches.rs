@@ -360,7 +360,7 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
             "head_branch": "main", "status": "completed", "conclusion": conclusion,
             "html_url": format!("https://github.com/{UPSTREAM}/actions/runs/{id}"),
         });
-        ("workflow_run", 1, json!({ "workflow_run": run }))
+        ("workflow_run", 1, json!({ "action": "completed", "workflow_run": run }))
     };
     let passed = |sha, minutes| vec![push(sha, minutes), job(sha, Some("success"))];
     site.add_webhooks([passed("a1", 99), vec![run("a1", "success")]].concat()).await;
@@ -372,6 +372,8 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
     assert_eq!(health["green"]["sha"], "a1".repeat(20), "{health}");
     let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
     assert!(grid.contains("Nightly / whole run</bdi></strong> is red since"), "{grid}");
+    let found = site.json("/api/v1/search?q=nightly+/+whole+run").await;
+    assert_eq!(found["page"], format!("/hud/{UPSTREAM}/main?q=Nightly+%2F+whole+run"), "{found}");
     let id = 9000 + 0xb2;
     let (status, panel) = site.get(&format!("/panel/{UPSTREAM}/{id}")).await;
     assert_eq!(status, StatusCode::OK, "{panel}");
