@@ -172,13 +172,26 @@ async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
         return Ok(own_page(&url, &parts));
     }
     let [owner, repo, rest @ ..] = parts.as_slice() else { return Ok(None) };
+    let repo = repo.strip_suffix(".git").unwrap_or(repo);
     let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return Ok(None) };
-    on_github(hud, &repo, rest).await.map(Some)
+    let rest = match rest {
+        [kind @ ("pull" | "commit"), id] => vec![*kind, without_format(id)],
+        _ => rest.to_vec(),
+    };
+    on_github(hud, &repo, &rest).await.map(Some)
+}
+
+/// `7` of `7.diff`.
+fn without_format(id: &str) -> &str {
+    [".diff", ".patch"].into_iter().find_map(|format| id.strip_suffix(format)).unwrap_or(id)
 }
 
 /// An address, with its scheme or without it; what begins with a slash is of this HUD.
 fn url_of(text: &str) -> Option<url::Url> {
-    let url = if text.starts_with('/') {
+    let remote = text.strip_prefix("git@").and_then(|remote| remote.split_once(':'));
+    let url = if let Some((host, path)) = remote {
+        url::Url::parse(&format!("https://{host}/{path}")).ok()?
+    } else if text.starts_with('/') {
         let path = text.trim_start_matches(['/', '\\']);
         url::Url::parse(&format!("http://here.invalid/{path}")).ok()?
     } else if text.contains("://") {

@@ -263,6 +263,13 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         ),
         (format!("https://github.com/{UPSTREAM}/actions/runs/{run}"), format!("/commit/{sha}")),
         (format!("https://github.com/{UPSTREAM}/actions/runs/1"), format!("/hud/{UPSTREAM}")),
+        (format!("https://github.com/{UPSTREAM}.git"), format!("/hud/{UPSTREAM}")),
+        (format!("git@github.com:{AURORA}.git"), format!("/crcr/{AURORA}")),
+        (
+            format!("https://github.com/{UPSTREAM}/pull/{number}.diff"),
+            format!("/pr/{number}?upstream={UPSTREAM}"),
+        ),
+        (format!("https://github.com/{UPSTREAM}/commit/{sha}.patch"), format!("/commit/{sha}")),
         (format!("https://github.com/{UPSTREAM}/runs/{job}"), format!("/failure/{UPSTREAM}/{job}")),
         (format!("https://github.com/{UPSTREAM}/blob/{sha}/a/b.py#L7"), format!("/commit/{sha}")),
         (format!("https://github.com/{AURORA}/actions/runs/1/job/2"), format!("/crcr/{AURORA}")),
