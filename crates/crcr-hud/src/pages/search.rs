@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
+use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
@@ -326,9 +326,10 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
             return Ok(hits);
         }
     }
-    let sha = text.to_ascii_lowercase();
-    if commit::is_prefix(&sha) {
-        let commits = commit::find(hud, &hud.upstream, &sha).await?;
+    let lower = text.to_ascii_lowercase();
+    let sha = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
+    if commit::is_prefix(sha) {
+        let commits = commit::find(hud, &hud.upstream, sha).await?;
         let path = |found: &commit::FoundCommit| match &*commits {
             [_] => format!("/commit/{}", found.sha),
             _ => commit_path(hud, &found.repository, &found.sha),
@@ -455,10 +456,17 @@ async fn on_machines(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
     Ok(hits)
 }
 
+/// `NAME` of `NAME L4` and of `NAME (L4)`, as columns and sentences have it.
+fn without_level(text: &str) -> &str {
+    let (name, level) = text.rsplit_once(' ').unwrap_or((text, ""));
+    let level = level.trim_start_matches('(').trim_end_matches(')');
+    if level.parse::<Level>().is_ok() { name } else { text }
+}
+
 /// The backends with the text in their name, their owner's, their device's or an oncall's. The label of a device is as
 /// good as its name.
 fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
-    let text = text.to_lowercase();
+    let text = without_level(text).to_lowercase();
     let text = text.strip_prefix(LABEL_PREFIX).unwrap_or(&text);
     let policy = (hud.policy)();
     let entries = policy.iter().flat_map(|policy| policy.iter());

@@ -275,6 +275,9 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         (format!("https://github.com/{AURORA}/actions/runs/1/job/2"), format!("/crcr/{AURORA}")),
         (format!("{UPSTREAM}/{job}"), format!("/failure/{UPSTREAM}/{job}")),
         ("ciflow/crcr/basalt".to_owned(), "/crcr/basalt-example/torch-basalt".to_owned()),
+        ("torch-aurora L4".to_owned(), format!("/crcr/{AURORA}")),
+        (format!("{AURORA} (L4)"), format!("/crcr/{AURORA}")),
+        (format!("commit {}", &sha[..10]), format!("/commit/{sha}")),
         ("linux.8xlarge.gpu".to_owned(), "/trends?runner=linux.8xlarge.gpu".to_owned()),
         (
             "trunk / LINUX / test (default, 1, 3)".to_owned(),
