@@ -6,6 +6,7 @@ use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
+use crcr_domain::protocol::callback::FailedTest;
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
@@ -363,6 +364,7 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         hits = tests_of(hud, reported.as_ref(), text).await?;
         if hits.is_empty() {
             hits = failures(hud, text).await?;
+            hits.extend(reported.iter().flat_map(|reported| reported.tests_by_message(text)));
             hits.extend(on_machines(hud, text).await?);
         }
         return Ok(hits);
@@ -393,8 +395,6 @@ async fn tests_of(
 
 /// The failures with the text in the line that explains them: all of their cause.
 async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
-    // A browser copies several blanks of a line as one.
-    let words = |text: &str| text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
     let (wanted, days) = (words(text), FAILURE_DAYS.to_string());
     let asked = FailedJobsQuery {
         repository: None,
@@ -662,29 +662,50 @@ impl ReportedWeek {
     /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
     fn tests(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();
-        let mut known = BTreeSet::new();
+        self.failed_tests(|test| {
+            let texts = [Some(&*test.name), test.file.as_deref()];
+            texts.iter().flatten().any(|text| has_text(text, &lower))
+        })
+    }
+
+    /// Those that failed with the text in their message.
+    fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
+        let wanted = words(text);
+        self.failed_tests(|test| {
+            test.message.as_deref().is_some_and(|message| words(message).contains(&wanted))
+        })
+    }
+
+    fn failed_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> Vec<SearchHit> {
+        let mut seen = BTreeSet::new();
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
         for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
             let is_nightly = EventFilter::Nightly.includes(&row.event);
-            let tests = row.details.failed_tests.iter();
-            known.extend(
-                tests.map(|test| (&*row.repo, &*test.name, is_nightly, test.file.as_deref())),
-            );
-        }
-        let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for (repo, name, is_nightly, file) in known {
-            if [Some(name), file].iter().flatten().any(|text| has_text(text, &lower)) {
-                let asked = [
-                    ("backend", Some(repo)),
-                    ("test", Some(name)),
-                    ("window", Some("7d")),
-                    ("events", Some(events(is_nightly))),
-                ];
-                let path = address("/reported", asked);
-                found.entry(format!("{repo}: {name}")).or_insert(path);
+            for test in &row.details.failed_tests {
+                let texts = (&*test.name, test.file.as_deref(), test.message.as_deref());
+                // Most fail again and again.
+                if seen.insert((&*row.repo, is_nightly, texts)) && is_found(test) {
+                    let asked = [
+                        ("backend", Some(&*row.repo)),
+                        ("test", Some(&*test.name)),
+                        ("window", Some("7d")),
+                        ("events", Some(events(is_nightly))),
+                    ];
+                    let name = format!("{}: {}", row.repo, test.name);
+                    // One page has either; most want that of pull requests.
+                    if !is_nightly || !found.contains_key(&name) {
+                        found.insert(name, address("/reported", asked));
+                    }
+                }
             }
         }
         hits_of(HitKind::BackendTest, found)
     }
+}
+
+/// Text to compare: a browser copies several blanks of a line as one.
+fn words(text: &str) -> String {
+    text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn has_text(text: &str, lower: &str) -> bool {

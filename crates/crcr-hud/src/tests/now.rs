@@ -324,6 +324,7 @@ async fn jobs_machines_tests_files_oncalls_and_quarantine_are_found_where_they_a
         ("@grace-example", "/quarantine?repo=acme%2Fupstream", "grace-example"),
         ("src/odd.cpp", &*commit, "src/Odd.cpp</bdi>"),
         ("Runner-1", "/failure/acme/upstream/", " · on <bdi>runner-1"),
+        ("Tensor-likes  ARE not close", "/reported?backend=", "Tensor-likes are not close"),
         ("RuntimeError:  REDUCER.py: ", "/failures?list=jobs&like=", "RuntimeError: reducer.py"),
     ] {
         let query: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
