@@ -68,7 +68,7 @@ pub(crate) async fn branch_jobs(
         .collect();
     jobs.retain(|job| !forks.contains(job.run_id.to_string().as_str()));
     // Runs of pull requests aren't of the branch's own commits.
-    add_failed_runs(runs.iter().filter(|row| BranchCommit::from_row(row).is_some()), &mut jobs);
+    add_whole_runs(runs.iter().filter(|row| BranchCommit::from_row(row).is_some()), &mut jobs);
     jobs.retain(|job| job.branch == branch);
     Ok((jobs, read))
 }
@@ -85,9 +85,9 @@ async fn rows_of_commits(
     Ok(hud.results.current_things(&query).await?)
 }
 
-/// Adds the runs that failed though no known job of theirs did, with the other runs of these workflows: those say when
-/// it is over.
-fn add_failed_runs<'a>(rows: impl Iterator<Item = &'a WebhookRow>, jobs: &mut Vec<WorkflowJob>) {
+/// Adds the runs that failed or were cancelled though no known job of theirs was, with the other runs of these
+/// workflows: those say when it is over.
+fn add_whole_runs<'a>(rows: impl Iterator<Item = &'a WebhookRow>, jobs: &mut Vec<WorkflowJob>) {
     let runs: Vec<WorkflowJob> = rows.filter_map(WorkflowJob::of_run).collect();
     // A job that was cancelled or hasn't ended, as far as is known, tells enough.
     let told: HashSet<u64> = jobs
@@ -95,9 +95,10 @@ fn add_failed_runs<'a>(rows: impl Iterator<Item = &'a WebhookRow>, jobs: &mut Ve
         .filter(|job| !matches!(job.state, CiState::Passed | CiState::Neutral))
         .map(|job| job.run_id)
         .collect();
-    let untold = runs.iter().filter(|run| run.state.is_failure() && !told.contains(&run.id));
+    let is_bad = |run: &WorkflowJob| run.state.is_failure() || run.state == CiState::Cancelled;
+    let untold = runs.iter().filter(|run| is_bad(run) && !told.contains(&run.id));
     let workflows: HashSet<String> = untold.map(|run| run.workflow.clone()).collect();
-    let is_told = |run: &WorkflowJob| run.state.is_failure() && told.contains(&run.id);
+    let is_told = |run: &WorkflowJob| is_bad(run) && told.contains(&run.id);
     let added = runs.into_iter().filter(|run| workflows.contains(&run.workflow) && !is_told(run));
     jobs.extend(added);
 }
@@ -113,7 +114,7 @@ pub(crate) async fn jobs_of_commit(
     let rows = rows_of_commits(hud, repo, "workflow_job", &shas).await?;
     let mut jobs: Vec<_> = rows.iter().filter_map(WorkflowJob::from_row).collect();
     let runs = rows_of_commits(hud, repo, "workflow_run", &shas).await?;
-    add_failed_runs(runs.iter(), &mut jobs);
+    add_whole_runs(runs.iter(), &mut jobs);
     let forks: HashMap<&str, String> =
         runs.iter().filter_map(|row| Some((row.thing.as_str(), fork_of_run(row)?))).collect();
     let mut origins: BTreeMap<Option<&String>, Vec<WorkflowJob>> = BTreeMap::new();

@@ -11,7 +11,7 @@ use crcr_domain::ci_data::job_log::{
 use crcr_domain::ci_data::test_run::TestRowKind;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{
-    BranchCommit, WorkflowJob, WorkflowStep, changed_files, steps_of,
+    BranchCommit, CiState, WorkflowJob, WorkflowStep, changed_files, steps_of,
 };
 use crcr_results::test_history::FailedTestOfJob;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
@@ -460,6 +460,10 @@ pub(crate) fn explanation(model: &JobModel) -> Markup {
         };
     }
     let Some(log) = &model.log else {
+        let state = model.job.as_ref().map(|job| job.state);
+        if model.is_run() && state == Some(CiState::Cancelled) {
+            return html! { p.muted { "This run was cancelled, perhaps before it had jobs." } };
+        }
         return html! { @if model.job.as_ref().is_some_and(|job| job.state.is_failure()) {
             p.muted {
                 @if model.is_run() { "No failed job of this run is known: its workflow file may be broken, so that nothing ran." }

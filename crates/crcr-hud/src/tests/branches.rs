@@ -397,6 +397,29 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
 }
 
 #[tokio::test]
+async fn commit_whose_run_was_cancelled_before_it_had_jobs_is_not_green() {
+    let site = site(vec![]).await;
+    let run = |sha: &str, conclusion: &str| {
+        let run = json!({
+            "id": 9000 + u64::from_str_radix(sha, 16).unwrap(), "name": "Trunk", "event": "push",
+            "head_sha": sha.repeat(20), "head_branch": "main", "status": "completed",
+            "conclusion": conclusion,
+        });
+        ("workflow_run", 1, json!({ "workflow_run": run }))
+    };
+    for (sha, minutes, conclusion) in [("a1", 99, "success"), ("b2", 98, "cancelled")] {
+        let rows = vec![push(sha, minutes), job(sha, Some("success")), run(sha, conclusion)];
+        site.add_webhooks(rows).await;
+    }
+    let now = site.json("/api/v1/now").await;
+    assert_eq!(now["branches"][0]["green"]["sha"], "a1".repeat(20), "{now}");
+    let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+    assert!(grid["commits"][0].to_string().contains("\"state\":\"cancelled\""), "{grid}");
+    let (_, page) = site.get(&format!("/failure/{UPSTREAM}/{}", 9000 + 0xb2)).await;
+    assert!(page.contains("This run was cancelled"), "{page}");
+}
+
+#[tokio::test]
 async fn pull_request_of_a_strangers_main_at_a_commit_of_main_makes_it_neither_green_nor_red() {
     // A run of the stranger's pull request, and one of its jobs.
     let stranger = |sha: &str, conclusion: &str| {
