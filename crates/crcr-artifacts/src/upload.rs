@@ -89,6 +89,9 @@ pub async fn upload(
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
     let mut uploaded = Box::pin(store(source, plan, stores, now)).await?;
+    if plan == StorePlan::S3ThenGitHub {
+        uploaded.warnings.extend(delete_replaced(source, stores, &uploaded).await);
+    }
     uploaded.warnings.extend(publish_locator(source, stores, &uploaded).await);
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
@@ -144,6 +147,21 @@ async fn store(
     let locator = locator(source, &stored, place, now());
     let warnings = retention_warning(source).into_iter().collect();
     Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
+}
+
+/// A download asks GitHub first. An earlier upload may have fallen back to it, and what that one stored
+/// mustn't be found any more once `overwrite` has replaced it on S3.
+async fn delete_replaced(
+    source: &UploadSource,
+    stores: &UploadStores,
+    uploaded: &UploadResult,
+) -> Option<String> {
+    let is_on_s3 = matches!(uploaded.locator.place, StoredPlace::S3 { .. });
+    let github = stores.github.as_ref().ok().filter(|_| source.overwrite && is_on_s3)?;
+    let error = github.delete_replaced(&source.name).await.err()?;
+    let name = &source.name;
+    let why = "so a download may find an earlier one there";
+    Some(format!("`{name}` can't be replaced in GitHub's store, {why}: {error}"))
 }
 
 fn retention_warning(source: &UploadSource) -> Option<String> {

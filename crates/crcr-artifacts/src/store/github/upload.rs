@@ -83,6 +83,25 @@ impl GitHubStore {
         }
     }
 
+    /// Deletes what the run has stored here under this name.
+    pub(crate) async fn delete_replaced(&self, name: &str) -> Result<(), StoreError> {
+        // The artifact is stored elsewhere, so this isn't the last resort.
+        let retry = self.service().retry();
+        let retry = retry.within(retry.total.min(RetryPolicy::CALL.total));
+        let service = self.service().clone().with_retry(retry);
+        let list = match service.list(Some(name)).await {
+            Err(error) if service.is_missing(&error) => return Ok(()),
+            list => list.map_err(|error| self.error(error, name))?,
+        };
+        for artifact in list {
+            match service.delete(&artifact.ids, name).await {
+                Ok(()) | Err(ArtifactServiceError::NotFound) => {}
+                Err(error) => return Err(self.error(error, name)),
+            }
+        }
+        Ok(())
+    }
+
     /// Gitea and Forgejo give a name away again, and what had it is lost. A later attempt of the run may replace what an
     /// earlier one stored, as nothing there tells which attempt that was.
     async fn refuse_to_replace(&self, source: &UploadSource) -> Result<(), StoreError> {
