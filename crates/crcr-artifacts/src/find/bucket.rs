@@ -184,8 +184,7 @@ impl ArtifactBucket {
             Some(file) if locator.archive == ArchiveFormat::None => format!("{key}{}", file.path),
             _ => key.to_owned(),
         };
-        let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
-        store.send(head).await.map(drop).map_err(|refusal| store.error(refusal, &key))
+        store.head(&key).await.map(drop)
     }
 
     /// Reads every candidate. For each name, the highest attempt and then the newest wins.
@@ -255,8 +254,7 @@ async fn read_zip(
     name: &str,
 ) -> Result<Option<FoundArtifact>, StoreError> {
     let key = archive_key(&candidate.folder);
-    let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
-    let head = match store.send(head).await.map_err(|refusal| store.error(refusal, &key)) {
+    let head = match store.head(&key).await {
         Ok(head) => head,
         Err(StoreError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{S3Refusal, S3Store, STORE};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+
+use super::{OnlyWithETag, S3Refusal, S3Store, STORE};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::store::StoreError;
@@ -33,7 +35,8 @@ impl S3Blob {
     ) -> Result<ByteRange, OpenError> {
         let get = |range: Option<String>| {
             let get = self.store.client().get_object().bucket(self.store.bucket()).key(&self.key);
-            get.set_range(range).set_if_match(etag.map(str::to_owned)).send()
+            let get = get.set_range(range).set_if_match(etag.map(str::to_owned));
+            get.customize().interceptor(OnlyWithETag).send()
         };
         let range = format!("bytes={start}-{}", end - 1);
         let mut answer = self.store.send(|| get(Some(range.clone()))).await;
@@ -79,6 +82,15 @@ pub struct SmallObject {
 }
 
 impl S3Store {
+    /// An object as a whole.
+    pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, StoreError> {
+        let get = || {
+            let get = self.client().get_object().bucket(self.bucket()).key(key);
+            get.customize().interceptor(OnlyWithETag).send()
+        };
+        self.send(get).await.map_err(|refusal| self.error(refusal, key))
+    }
+
     /// Reads an object of at most `max` bytes; again if its answer breaks off.
     pub(crate) async fn read_small(
         &self,
@@ -87,8 +99,7 @@ impl S3Store {
     ) -> Result<SmallObject, StoreError> {
         let mut tries = self.retry().start();
         loop {
-            let get = || self.client().get_object().bucket(self.bucket()).key(key).send();
-            let mut answer = self.send(get).await.map_err(|refusal| self.error(refusal, key))?;
+            let mut answer = self.get(key).await?;
             let etag = answer.e_tag().map(str::to_owned);
             let mut bytes = Vec::new();
             let broken = loop {

@@ -22,6 +22,7 @@ use aws_sdk_s3::config::{
     StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::error::{BoxError, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::head_object::HeadObjectOutput;
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
@@ -42,7 +43,7 @@ use crate::store::{SLOW_CONNECTION, StoreError};
 pub const STORE: &str = "S3";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
-/// The status of a web page that [`NoWebPages`] turned into an error.
+/// The status of an answer that [`NoWebPages`] or [`OnlyWithETag`] turned into an error.
 const ORIGINAL_STATUS_HEADER: &str = "crcr-original-status";
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 const MAX_IDLE_CONNECTIONS: usize = 64;
@@ -131,6 +132,15 @@ impl S3Store {
         send_with_retries(self.config.retry, request).await
     }
 
+    /// The metadata of an object.
+    pub(crate) async fn head(&self, key: &str) -> Result<HeadObjectOutput, StoreError> {
+        let head = || {
+            let head = self.client().head_object().bucket(self.bucket()).key(key);
+            head.customize().interceptor(OnlyWithETag).send()
+        };
+        self.send(head).await.map_err(|refusal| self.error(refusal, key))
+    }
+
     pub(crate) fn retry(&self) -> RetryPolicy {
         self.config.retry
     }
@@ -182,8 +192,7 @@ impl S3Store {
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
                     Some(status) if refusal.is_web_page => format!(
-                        "something in between answered {status} with a web page, or the endpoint \
-                         isn't that of S3"
+                        "something in between answered {status}, or the endpoint isn't that of S3"
                     ),
                     Some(status) => text(&status.to_string()),
                     None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
@@ -321,12 +330,42 @@ impl Intercept for NoWebPages {
         // Some servers call 204, which has no body, a page, too.
         let has_body = response.status().as_u16() != 204;
         if is_page && has_body && response.status().is_success() && header("etag").is_empty() {
-            let status = response.status().as_u16().to_string();
-            response.headers_mut().insert(ORIGINAL_STATUS_HEADER, status);
-            *response.status_mut() = 502.try_into()?;
+            turn_into_error(response)?;
         }
         Ok(())
     }
+}
+
+/// Turns a good answer about an object without its version, which each S3 server names, into an error. It is of
+/// something in between, which says nothing about the object.
+#[derive(Debug)]
+struct OnlyWithETag;
+
+impl Intercept for OnlyWithETag {
+    fn name(&self) -> &'static str {
+        "OnlyWithETag"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let etag = response.headers().get("etag").unwrap_or_default();
+        if response.status().is_success() && etag.is_empty() {
+            turn_into_error(response)?;
+        }
+        Ok(())
+    }
+}
+
+fn turn_into_error(response: &mut HttpResponse) -> Result<(), BoxError> {
+    let status = response.status().as_u16().to_string();
+    response.headers_mut().insert(ORIGINAL_STATUS_HEADER, status);
+    *response.status_mut() = 502.try_into()?;
+    Ok(())
 }
 
 /// Adds the header that every request to a requester-pays bucket needs.

@@ -29,7 +29,7 @@ pub struct S3Refusal {
     pub(crate) not_sent: bool,
     /// What provides the credentials can't be reached.
     pub(crate) credentials_outage: bool,
-    /// The answer is a web page, so it isn't from S3.
+    /// The answer isn't from S3, mostly because it is a web page.
     pub(crate) is_web_page: bool,
     /// A time limit of ours ended the request.
     pub(crate) is_timeout: bool,
@@ -149,7 +149,10 @@ where
             // The SDK gets the credentials while it builds the request.
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
             credentials_outage: is_outage(error),
-            is_web_page: response.is_some_and(is_web_page),
+            is_web_page: response.is_some_and(|response| {
+                response.headers().get(super::ORIGINAL_STATUS_HEADER).is_some()
+                    || is_web_page(response)
+            }),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,
                 SdkError::DispatchFailure(failure) => failure.is_timeout(),

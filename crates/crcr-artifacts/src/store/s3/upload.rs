@@ -379,21 +379,17 @@ impl S3Store {
         known: Option<Digest>,
     ) -> Result<ExistingObject, StoreError> {
         let source = object.source;
-        let head = || self.client().head_object().bucket(self.bucket()).key(&object.key).send();
-        let there = match self.send(head).await {
+        let there = match self.head(&object.key).await {
             Ok(there) => there,
-            Err(refusal) => {
-                return match self.error(refusal, &object.key) {
-                    StoreError::NotFound { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
-                    // These credentials may write but not read.
-                    StoreError::Denied { .. } if source.overwrite => {
-                        Ok(ExistingObject::Write(WriteCondition::Any))
-                    }
-                    // Without `s3:ListBucket`, S3 answers 403 for a missing object.
-                    StoreError::Denied { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
-                    error => Err(error),
-                };
+            // These credentials may write but not read.
+            Err(StoreError::Denied { .. }) if source.overwrite => {
+                return Ok(ExistingObject::Write(WriteCondition::Any));
             }
+            // Without `s3:ListBucket`, S3 answers 403 for a missing object.
+            Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => {
+                return Ok(ExistingObject::Write(WriteCondition::Free));
+            }
+            Err(error) => return Err(error),
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
@@ -446,21 +442,25 @@ impl S3Store {
         key: &str,
         algorithm: DigestAlgorithm,
     ) -> Result<Option<Digest>, StoreError> {
-        let get = || self.client().get_object().bucket(self.bucket()).key(key).send();
-        let mut answer = match self.send(get).await.map_err(|refusal| self.error(refusal, key)) {
-            Ok(answer) => answer,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut hasher = DigestHasher::new(algorithm);
-        let broken = |error: aws_sdk_s3::primitives::ByteStreamError| StoreError::Unreachable {
-            store: STORE,
-            message: error.to_string(),
-        };
-        while let Some(chunk) = answer.body.try_next().await.map_err(broken)? {
-            hasher.update(&chunk);
+        let mut tries = self.retry().start();
+        loop {
+            let mut answer = match self.get(key).await {
+                Ok(answer) => answer,
+                Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let mut hasher = DigestHasher::new(algorithm);
+            let broken = loop {
+                match answer.body.try_next().await {
+                    Ok(Some(chunk)) => hasher.update(&chunk),
+                    Ok(None) => return Ok(Some(hasher.finish())),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            if !tries.wait_to_retry(&broken, None).await {
+                return Err(StoreError::Unreachable { store: STORE, message: broken });
+            }
         }
-        Ok(Some(hasher.finish()))
     }
 }
 

@@ -87,8 +87,7 @@ impl S3Store {
         let keys = objects.into_iter().map(|object| object.key);
         let others = keys.filter(|key| !now.contains(key) && !is_locator_key(key));
         let of_job = |key: String| async move {
-            let head = || self.client().head_object().bucket(self.bucket()).key(&key).send();
-            let head = self.send(head).await.ok()?;
+            let head = self.head(&key).await.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
             (meta(META_JOB) == Some(&source.job.label()) && attempt <= source.job.run_attempt)
