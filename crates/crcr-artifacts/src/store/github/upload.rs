@@ -609,6 +609,7 @@ impl BlobClient {
         let own_pacing = BlockPacing::new(1);
         let pacing = pacing.unwrap_or(&own_pacing);
         let mut tries = self.retry.start();
+        let mut unclear = RetryPolicy { tries: 4, ..self.retry }.start();
         loop {
             let turn = pacing.turn().await;
             let sent = pacing.send(turn, self.http.send(put(), body.clone())).await;
@@ -617,11 +618,27 @@ impl BlobClient {
                 return Ok(());
             };
             tries.server_was_alive(pacing.alive_at());
-            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+            let again = match is_unclear(&error) {
+                true => unclear.wait_to_retry(&error, None).await,
+                false => {
+                    error.is_transient() && tries.wait_to_retry(&error, error.retry_after()).await
+                }
+            };
+            if !again {
                 return Err(blob_error(&error.after(&tries)));
             }
         }
     }
+}
+
+/// Whether a refusal may be of something in between. Azure numbers each of its answers, but servers that imitate
+/// GitHub's don't, so it is sent again only some times.
+fn is_unclear(error: &http::HttpError) -> bool {
+    let http::HttpError::Status { status, headers, .. } = error.last() else { return false };
+    let status = status.as_u16();
+    matches!(status, 403 | 405..=499)
+        && !matches!(status, 407 | 408 | 413 | 429)
+        && !headers.contains_key("x-ms-request-id")
 }
 
 /// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of

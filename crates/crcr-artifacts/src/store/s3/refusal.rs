@@ -150,8 +150,10 @@ where
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
             credentials_outage: is_outage(error),
             is_web_page: response.is_some_and(|response| {
+                let has_text = response.body().bytes().is_some_and(|body| !body.is_empty());
                 response.headers().get(super::ORIGINAL_STATUS_HEADER).is_some()
                     || is_web_page(response)
+                    || (response.status().as_u16() == 403 && has_text && error.code().is_none())
             }),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,
@@ -189,7 +191,12 @@ fn is_web_page(response: &HttpResponse) -> bool {
     let kind = response.headers().get("content-type").unwrap_or_default();
     let body = response.body().bytes().unwrap_or_default();
     let is_called_so = kind.to_ascii_lowercase().starts_with("text/html");
-    let can_be_empty = matches!(response.status().as_u16(), 200..300 | 403 | 500..);
+    let can_be_empty = match response.status().as_u16() {
+        200..300 | 403 | 500.. => true,
+        // S3 itself leads to a bucket's region.
+        300..400 => response.headers().get(REGION_HEADER).is_none(),
+        _ => false,
+    };
     (is_called_so && (can_be_empty || !body.is_empty()))
         || http::is_web_page(&HeaderMap::new(), body)
 }
@@ -216,6 +223,8 @@ impl From<&http::HttpError> for S3Refusal {
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         let region = region.map(str::to_owned);
         let region = region.or_else(|| error.as_ref()?.region.clone());
+        // S3 gives a reason with each refusal of a PUT.
+        let is_web_page = is_web_page || (status.as_u16() == 403 && error.is_none());
         Self {
             status: Some(status.as_u16()),
             code: error.as_ref().map(|error| one_line(&error.code)),

@@ -204,7 +204,7 @@ impl SignedClient {
                             status: done.status(),
                             body: Bytes::new(),
                         }),
-                        Err(error) => S3Refusal::from(&error.unless_page()),
+                        Err(error) => S3Refusal::from(&error.unless_page_or_redirect()),
                     }
                 }
                 Err(refusal) => refusal,
