@@ -473,16 +473,16 @@ fn page_of_a_proxy_is_waited_out_by_the_token_endpoint_and_sts() {
         retry_after: None,
         body: body.to_owned(),
     };
-    for status in [200, 302, 403, 404, 502] {
-        let page = page(status, "<html><title>Sign in</title></html>");
+    let html = "<html><title>Sign in</title></html>";
+    let pages = [200, 302, 403, 404, 502].map(|status| (status, html));
+    let others = [(200, ""), (200, "{\"value\": \"ey"), (403, ""), (403, "Forbidden")];
+    for (status, body) in pages.into_iter().chain(others) {
+        let page = page(status, body);
         world.github.state().traffic.fail("mint", 1, page.clone());
         world.sts.traffic().fail(OPERATION, 1, page);
         let ran = world.configured().run().expect_code(0);
-        assert_eq!(outputs(&ran)[0], "oidc", "{status}");
+        assert_eq!(outputs(&ran)[0], "oidc", "{status} {body}");
     }
-    world.github.state().traffic.fail("mint", 1, page(200, ""));
-    world.sts.traffic().fail(OPERATION, 1, page(200, ""));
-    world.configured().run().expect_code(0);
     assert!(world.sts.traffic().unmet().is_empty());
     assert!(world.github.state().traffic.unmet().is_empty());
 }

@@ -84,6 +84,11 @@ impl StsError {
                 _ => StsErrorClass::Refused,
             },
             Self::Http(error) if error.is_transient() => StsErrorClass::Transient,
+            // STS gives credentials with each success, and its reason with each 403.
+            Self::Http(HttpError::Malformed(_)) => StsErrorClass::Transient,
+            Self::Http(error) if error.status() == Some(StatusCode::FORBIDDEN) => {
+                StsErrorClass::Transient
+            }
             Self::Http(_) => StsErrorClass::Foreign,
         }
     }
@@ -407,8 +412,11 @@ mod tests {
                 body: "<html>proxy</html>".into(),
             })
         };
-        assert_eq!(page(StatusCode::FORBIDDEN).class(), StsErrorClass::Foreign);
+        assert_eq!(page(StatusCode::NOT_FOUND).class(), StsErrorClass::Foreign);
+        assert_eq!(page(StatusCode::FORBIDDEN).class(), StsErrorClass::Transient);
         assert_eq!(page(StatusCode::BAD_GATEWAY).class(), StsErrorClass::Transient);
+        let cut = StsError::from(read_credentials(&GOOD.as_bytes()[..400]).unwrap_err());
+        assert_eq!(cut.class(), StsErrorClass::Transient);
     }
 
     #[test]

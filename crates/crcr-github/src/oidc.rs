@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use reqwest::Client;
+use bytes::Bytes;
+use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use url::Url;
 
 use crate::http::{self, HttpError, RetryPolicy};
@@ -59,12 +61,15 @@ impl TokenEndpoint {
             let request = client.get(url.clone()).bearer_auth(self.bearer.expose_secret());
             let request = request.header("accept", "application/json").timeout(limit());
             let response = http::send_once(request).await;
-            let response = response.map_err(HttpError::unless_page_or_redirect)?;
+            let response = response.map_err(unless_in_between)?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = http::read(response, MAX_ANSWER_BYTES).await?;
             if body.is_empty() || http::is_web_page(&headers, &body) {
                 return Err(HttpError::Intermediary { status, body });
             }
+            // What isn't JSON may be a part of the token, so no message has it.
+            let cut = |_| HttpError::Intermediary { status, body: Bytes::new() };
+            serde_json::from_slice::<IgnoredAny>(&body).map_err(cut)?;
             Ok(body)
         });
         let answer = answer.await?;
@@ -75,6 +80,18 @@ impl TokenEndpoint {
             return Err(malformed().into());
         }
         Ok(answer.value.into())
+    }
+}
+
+/// GitHub gives its reason for a 403 in JSON.
+fn unless_in_between(error: HttpError) -> HttpError {
+    match error.unless_page_or_redirect() {
+        HttpError::Status { status: status @ StatusCode::FORBIDDEN, body, .. }
+            if serde_json::from_slice::<IgnoredAny>(&body).is_err() =>
+        {
+            HttpError::Intermediary { status, body }
+        }
+        error => error,
     }
 }
 
@@ -155,14 +172,20 @@ mod tests {
 
     #[tokio::test]
     async fn answer_without_a_token_is_an_error_that_doesnt_quote_it() {
-        for body in [r#"{"value": 7}"#, r#"{"value": "abc.def"}"#, "secret-token", "{}"] {
+        for (body, told) in [
+            (r#"{"value": 7}"#, "`value`"),
+            (r#"{"value": "abc.def"}"#, "`value`"),
+            ("{}", "`value`"),
+            ("secret-token", "in between"),
+            (r#"{"value": "secret"#, "in between"),
+        ] {
             let server = MockServer::start().await;
             Mock::given(method("GET"))
                 .respond_with(ResponseTemplate::new(200).set_body_string(body))
                 .mount(&server)
                 .await;
             let error = mint(&server).await.unwrap_err().to_string();
-            assert!(error.contains("`value`") && !error.contains("secret"), "{error}");
+            assert!(error.contains(told) && !error.contains("secret"), "{error}");
         }
     }
 
