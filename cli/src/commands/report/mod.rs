@@ -212,10 +212,15 @@ impl RelayCall<'_> {
                 let status = response.status();
                 let body = http::read(response, MAX_RESPONSE_BYTES).await?;
                 // Each relay answers with JSON, so this is from something in between.
-                if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() {
+                if !is_json(&body) {
                     return Err(http::HttpError::Intermediary { status, body });
                 }
                 Ok((status.as_u16(), body, None))
+            }
+            Err(http::HttpError::Status { status, body, .. })
+                if status.as_u16() == 403 && !is_json(&body) =>
+            {
+                Err(http::HttpError::Intermediary { status, body })
             }
             Err(http::HttpError::Status { status, body, retry_after, headers }) => {
                 let moved = headers.get("location").map(|to| Bytes::copy_from_slice(to.as_bytes()));
@@ -228,6 +233,10 @@ impl RelayCall<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+fn is_json(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 fn print_outcome(
