@@ -195,6 +195,16 @@ fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
     }
 }
 
+#[test]
+fn locator_that_something_in_between_cuts_is_read_again() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = step(&["--path", "dist"]);
+    with_bucket(upload, "artifacts", s3.url().as_str()).run().expect_code(0);
+    let cut = Rule::any(Fault::ShortenTo(20)).method(Method::GET).path("crcr.json");
+    let ran = through(download(), &s3, cut).expect_code(0);
+    assert!(ran.path("out/a.txt").exists(), "{}", ran.report());
+}
+
 /// Some servers know only the first version of lists.
 #[test]
 fn list_that_is_cut_without_a_way_on_is_not_taken_for_the_whole_artifact() {

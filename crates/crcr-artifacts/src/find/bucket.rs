@@ -1,6 +1,7 @@
 //! Finds artifacts in the bucket under their conventional keys, first with credentials, then
 //! anonymously.
 
+use crcr_github::http::RetryPolicy;
 use regex::Regex;
 
 use super::{
@@ -311,15 +312,22 @@ where
 
 /// The locator at a key, if there is one.
 async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
-    let refused = |why: String| FindError::Locator(format!("`{key}`: {why}"));
-    let bytes = match store.read_small(key, MAX_BYTES).await {
-        Ok(there) => there.bytes,
-        // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
-        Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let bytes = bytes.ok_or_else(|| refused(LocatorError::TooLarge(MAX_BYTES + 1).to_string()))?;
-    Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
+    let refused = |error: LocatorError| FindError::Locator(format!("`{key}`: {error}"));
+    let mut tries = RetryPolicy { tries: 4, ..store.retry() }.start();
+    loop {
+        let bytes = match store.read_small(key, MAX_BYTES).await {
+            Ok(there) => there.bytes,
+            // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
+            Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = bytes.ok_or_else(|| refused(LocatorError::TooLarge(MAX_BYTES + 1)))?;
+        match Locator::parse(&bytes) {
+            // Something in between may have cut it.
+            Err(error @ LocatorError::Malformed(_)) if tries.wait_to_retry(&error, None).await => {}
+            parsed => return parsed.map(Some).map_err(refused),
+        }
+    }
 }
 
 /// The folders that match a rendered template. Placeholders without a value are matched against a list
