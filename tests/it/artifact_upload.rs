@@ -264,16 +264,21 @@ fn publish_locator_stores_a_github_artifact_that_leads_to_the_bucket() {
 }
 
 #[test]
-fn blank_path_and_bucket_with_a_line_break_are_refused_by_name() {
+fn blank_path_and_what_is_no_buckets_name_are_refused_by_name() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = step(&["--path", " \n \n"]).run().expect_code(1);
     assert!(ran.stderr.contains("[no-path]"), "{}", ran.report());
-    let ran = step(&["--path", "dist", "--s3-bucket", "b\nc"])
-        .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        .run()
-        .expect_code(1);
-    assert!(ran.stderr.contains("[s3-bucket]") && ran.stderr.contains("b\\nc"), "{}", ran.report());
+    for (bucket, code, told) in [
+        ("b\nc", "[s3-bucket]", "b\\nc"),
+        ("arn:aws:s3:::acme", "[aws-name]", "write its name, `acme`"),
+    ] {
+        let ran = step(&["--path", "dist", "--s3-bucket", bucket])
+            .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+            .run()
+            .expect_code(1);
+        assert!(ran.stderr.contains(code) && ran.stderr.contains(told), "{}", ran.report());
+    }
     let one = with_s3(step(&["--path", "dist/a.txt"]), &s3).env("GITHUB_RETENTION_DAYS", "0");
     let ran = one.arg("--retention-days").arg("5").run().expect_code(0);
     assert!(ran.stderr.contains(" 1 file,") && ran.summary.contains("| 1 file |"));

@@ -137,6 +137,11 @@ impl BucketName {
                 rule,
             )
         };
+        let arn = text.strip_prefix("arn:").and_then(|arn| arn.split_once(":s3:::"));
+        if let Some((_, name)) = arn {
+            let name = name.escape_debug();
+            return Err(refused(&format!("it is a bucket's ARN: write its name, `{name}`")));
+        }
         let letters =
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
         if !(3..=63).contains(&text.len()) || !text.bytes().all(letters) {
@@ -326,6 +331,8 @@ mod tests {
         ] {
             assert!(BucketName::new(name).is_err(), "{name}");
         }
+        let arn = BucketName::new("arn:aws-cn:s3:::acme").unwrap_err();
+        assert!(arn.rule.contains("write its name, `acme`"), "{arn:?}");
         for alias in ["acme-ap-metadata-s3alias", "acme--ol-s3", "acme--use1-az1--x-s3"] {
             assert!(BucketName::to_create(alias).is_err(), "{alias}");
         }

@@ -46,7 +46,8 @@ fn server(env: &Env) -> ArtifactServer {
 /// `None` without a bucket.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
-    let arn = bucket.starts_with("arn:");
+    // Of an access point. A bucket's own ARN is nothing that S3 takes.
+    let arn = bucket.starts_with("arn:") && !bucket.contains(":s3:::");
     if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || (c == '/' && !arn)) {
         let text = format!("`s3-bucket` (`{}`) isn't the name of a bucket", bucket.escape_debug());
         return Err(Failure::user("s3-bucket", text)
@@ -62,10 +63,10 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
     // Other servers than AWS name their regions and buckets as they like.
+    if !arn && (endpoint.is_none() || bucket.starts_with("arn:")) {
+        aws_name("s3-bucket", BucketName::new(bucket))?;
+    }
     if endpoint.is_none() {
-        if !arn {
-            aws_name("s3-bucket", BucketName::new(bucket))?;
-        }
         region.map(|region| aws_name("aws-region", AwsRegion::new(region))).transpose()?;
     }
     let retry = last_resort(env)?;
