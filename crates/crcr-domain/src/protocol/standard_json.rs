@@ -1,11 +1,20 @@
-//! JSON as Python and JavaScript write and read it, beyond what the standard allows (RFC 8259): numbers that aren't
-//! finite or are too large, and surrogates without their other half, as a text has that was cut within an emoji.
+//! JSON as reporters write it, beyond what the standard allows (RFC 8259): numbers that aren't finite or are too large,
+//! and surrogates without their other half, as a text has that was cut within an emoji (Python, JavaScript); bytes that
+//! aren't UTF-8, as the output of a compiler or a test may have (a shell script).
 
 use std::borrow::Cow;
 
-/// The same JSON with `null` for each number that isn't finite, U+FFFD for each lone surrogate, and no byte order mark.
+/// The same JSON with `null` for each number that isn't finite, U+FFFD for each lone surrogate and for what isn't UTF-8,
+/// and no byte order mark.
 pub fn standard_json(body: &[u8]) -> Cow<'_, [u8]> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    match String::from_utf8_lossy(body) {
+        Cow::Borrowed(_) => standard_text(body),
+        Cow::Owned(text) => Cow::Owned(standard_text(text.as_bytes()).into_owned()),
+    }
+}
+
+fn standard_text(body: &[u8]) -> Cow<'_, [u8]> {
     let mut standard = vec![];
     // What is before `copied` is in `standard`.
     let (mut at, mut copied, mut in_string) = (0, 0, false);
@@ -83,6 +92,8 @@ mod tests {
         ] {
             assert_eq!(standard_json(text.as_bytes()), expected.as_bytes(), "{text}");
         }
+        let latin_1 = standard_json(b"[\"caf\xe9 \\ud83d\", NaN]");
+        assert_eq!(latin_1, "[\"caf\u{fffd} \\ufffd\", null]".as_bytes());
         for text in [
             r#"{"NaN": "Infinity -Infinity \"NaN", "b": -1e5}"#,
             r#"{"1e400": "1e400", "b": [1e-400, 12345678901234567890123, -0.5e3, 1e308]}"#,

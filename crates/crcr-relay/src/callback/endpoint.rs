@@ -118,7 +118,8 @@ async fn receive(
         }
     };
     if let Cow::Owned(_) = standard {
-        let warning = "half a character, or a number that isn't finite, isn't JSON: replaced";
+        let warning =
+            "half a character, bytes that aren't UTF-8, or a number that isn't finite: replaced";
         callback.details.warnings.push(warning.to_owned());
     }
     summary.callback = Some(callback.clone());

@@ -240,9 +240,15 @@ async fn odd_details_leave_warnings_in_the_answer_and_on_the_page() {
 }
 
 #[tokio::test]
-async fn what_python_and_javascript_write_beyond_json_costs_no_result() {
+async fn what_reporters_write_beyond_json_costs_no_result() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
+    let mut latin_1 = two.body("in_progress", None).to_string().into_bytes();
+    latin_1.splice(1..1, *b"\"log\": \"caf\xe9\", ");
+    let token = world.github.state().oidc.sign(&two.claims(&world));
+    let (status, answer) = world.report(Some(&token), latin_1).await;
+    assert_eq!((status, &answer["status"]), (StatusCode::OK, &json!("in_progress")), "{answer}");
+    assert!(answer["warnings"].to_string().contains("aren't UTF-8"), "{answer}");
     let mut body = two.body("completed", Some("failure"));
     body["workflow"]["failed_tests_detail"] = json!([{ "name": "t", "message": "cut HALF" }]);
     body["workflow"]["environment"] = json!({ "seconds": "NUMBER" });
