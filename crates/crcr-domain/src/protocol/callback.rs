@@ -10,7 +10,7 @@ mod details;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use self::details::DetailReader;
 pub use self::details::ReportDetails;
@@ -268,8 +268,8 @@ fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
     let value = workflow.get("run_id");
     let text = match value {
         Value::Null => return Err(BodyError::Missing(FIELD)),
-        Value::String(text) => text.clone(),
-        Value::Number(number) if number.is_u64() => number.to_string(),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => whole(number).map_or(String::new(), |id| id.to_string()),
         other => return Err(unexpected(FIELD, other, "a number or a UUID")),
     };
     let is_valid = (1..=64).contains(&text.len())
@@ -279,16 +279,22 @@ fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
 
 fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
     let value = workflow.get("run_attempt");
+    let digits = value.as_str().unwrap_or_default().trim();
     let number: Option<u32> = match value {
-        Value::Null => return Ok(1),
-        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
-        Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
+        _ if is_blank(value) => return Ok(1),
+        Value::String(_) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
+        Value::Number(number) => whole(number).and_then(|number| number.try_into().ok()),
         _ => None,
     };
     // The deployed HUD stores 0 as 1.
     number
         .map(|number| number.max(1))
         .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
+}
+
+/// Some languages write every number as a float, such as `2.0`.
+fn whole(number: &Number) -> Option<u64> {
+    number.as_u64().or_else(|| number.as_f64()?.to_string().parse().ok())
 }
 
 fn unexpected(field: &'static str, received: &Value, expected: &str) -> BodyError {

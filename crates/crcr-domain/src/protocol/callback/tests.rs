@@ -44,7 +44,14 @@ fn numbers_may_be_strings_and_run_ids_may_be_uuids() {
     let uuid = "0190a1b2-aaaa-bbbb-cccc-0123456789ab";
     assert_eq!(with("run_id", json!(uuid)).unwrap().job.run_id, uuid);
     assert_eq!(with("run_attempt", json!(3)).unwrap().job.run_attempt, 3);
-    assert_eq!(with("run_attempt", Value::Null).unwrap().job.run_attempt, 1);
+    for absent in [Value::Null, json!(""), json!(" ")] {
+        assert_eq!(with("run_attempt", absent).unwrap().job.run_attempt, 1);
+    }
+    for three in [json!(3.0), json!(" 3\n")] {
+        let run = |field| with(field, three.clone()).unwrap().job;
+        assert_eq!(run("run_id").run_id, "3");
+        assert_eq!(run("run_attempt").run_attempt, 3);
+    }
     assert_eq!(with("job_name", Value::Null).unwrap().job.job, None);
 }
 
