@@ -30,15 +30,11 @@ pub struct ForwardedResult {
 
 #[derive(Debug, Deserialize)]
 struct TrustedPart {
-    ci_metrics: Option<CiMetrics>,
+    /// `queue_time` and `execution_time` in seconds. What is no number costs only itself.
+    #[serde(default)]
+    ci_metrics: Value,
     verified_repo: String,
     downstream_repo_level: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct CiMetrics {
-    queue_time: Option<f64>,
-    execution_time: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,14 +111,16 @@ impl ForwardedResult {
             let named = [&pull["head"]["sha"], &event["head_sha"]].into_iter().find_map(text);
             named.unwrap_or_else(|| callback.delivery.clone())
         };
-        let metrics = self.trusted.ci_metrics.unwrap_or_default();
-        let seconds =
-            |value: Option<f64>| value.filter(|s| (0.0..1e8).contains(s)).map(thousandths);
+        let seconds = |name: &str| {
+            let given = &self.trusted.ci_metrics[name];
+            let given = given.as_f64().or_else(|| given.as_str()?.trim().parse().ok());
+            given.filter(|seconds| (0.0..1e8).contains(seconds)).map(thousandths)
+        };
         Ok(ReceivedResult {
             repo,
             level,
-            queue_seconds: seconds(metrics.queue_time),
-            execution_seconds: seconds(metrics.execution_time),
+            queue_seconds: seconds("queue_time"),
+            execution_seconds: seconds("execution_time"),
             upstream: text(&event["repository"]["full_name"]).unwrap_or(UPSTREAM.to_owned()),
             pull_request: pull["number"].as_u64().filter(|number| *number > 0),
             head_sha,
@@ -337,9 +335,9 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
     });
     let forward = ForwardedResult {
         trusted: TrustedPart {
-            ci_metrics: Some(CiMetrics {
-                queue_time: number("queue_time"),
-                execution_time: execution,
+            ci_metrics: json!({
+                "queue_time": number("queue_time"),
+                "execution_time": execution,
             }),
             verified_repo: text("downstream_repo").unwrap_or_default(),
             downstream_repo_level: text("downstream_repo_level"),

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use crcr_domain::protocol::standard_json::standard_json;
 use crcr_domain::results::facts::{AttemptFact, Fact};
 use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, ForwardedResult};
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
@@ -44,8 +45,10 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     }
     let refused = |detail: String| Refusal::new(StatusCode::BAD_REQUEST, detail);
     let body = http_response::body(body, limits::FORWARD_BYTES).await?;
-    let forward: ForwardedResult =
-        serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
+    // The deployed relay echoes what it got, as Python writes it.
+    let forward: ForwardedResult = serde_json::from_slice(&body)
+        .or_else(|_| serde_json::from_slice(&standard_json(&body)))
+        .map_err(|error| refused(format!("Invalid body: {error}")))?;
     if let Some(fact) = forward.dispatch(relay.now()) {
         let status = fact.status;
         let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");

@@ -79,6 +79,25 @@ async fn forwarded_result_has_the_times_of_both_reports() {
 }
 
 #[tokio::test]
+async fn forwarded_result_as_python_writes_it_is_stored_and_an_odd_time_costs_that_time() {
+    let world = world().await;
+    let mut body = forward("completed", Some("failure"));
+    body["trusted"]["ci_metrics"] = json!({ "queue_time": "45.5", "execution_time": "SOON" });
+    body["untrusted"]["callback_payload"]["title"] = json!("cut HALF");
+    let text = body.to_string().replace("\"SOON\"", "NaN").replace("HALF", "\\ud83d");
+    let (status, answer) = send(&world, Some(TOKEN), text).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let rows = world.results.attempts(&world.always()).unwrap();
+    assert_eq!(rows[0].state, JobState::Completed(Conclusion::Failure));
+    assert_eq!((rows[0].queue_seconds, rows[0].execution_seconds), (Some(45.5), None));
+    for odd in [Value::Null, json!(""), json!([1]), json!({ "queue_time": {} })] {
+        body["trusted"]["ci_metrics"] = odd.clone();
+        let (status, answer) = sent(&world, &body).await;
+        assert_eq!(status, StatusCode::OK, "{odd}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn forwarded_result_without_the_bot_token_is_401() {
     let world = world().await;
     let body = forward("completed", Some("success")).to_string();
