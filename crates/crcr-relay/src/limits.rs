@@ -6,10 +6,13 @@ use crcr_github::http::RetryPolicy;
 
 /// The largest webhook that GitHub sends.
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
-pub const CALLBACK_BYTES: usize = 1024 * 1024;
+/// As large as the deployed HUD takes a result. A thousand failing tests with their stack traces can have more than 1 MiB.
+pub const CALLBACK_BYTES: usize = FORWARD_BYTES;
 pub const ADMIN_BYTES: usize = 64 * 1024;
-/// The largest result from another relay.
+/// The largest result from another relay, and to an external HUD.
 pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
+/// Of these, what is for the words around a report.
+pub const FORWARD_ENVELOPE_BYTES: usize = 1024;
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
 /// The memory of all bodies together: eight of the largest webhooks, or all [`CONNECTIONS`] with 256 KiB.
 pub const BODY_MEMORY_BYTES: usize = 8 * WEBHOOK_BYTES;

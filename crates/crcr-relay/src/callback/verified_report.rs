@@ -212,7 +212,8 @@ impl VerifiedReport<'_> {
         if self.relay.config.hud.is_none() {
             return;
         }
-        let body = if self.forwards_all {
+        let fits = self.body.len() <= limits::FORWARD_BYTES - limits::FORWARD_ENVELOPE_BYTES;
+        let body = if self.forwards_all && fits {
             serde_json::from_slice::<Box<RawValue>>(self.body)
         } else {
             serde_json::from_slice(self.body).and_then(|body| to_raw_value(&forward::short(&body)))

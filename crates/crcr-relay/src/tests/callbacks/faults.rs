@@ -240,11 +240,12 @@ async fn large_report_is_413_before_it_is_buffered() {
     body["payload"]["pull_request"]["body"] = json!("x".repeat(5 * 1024 * 1024));
     let (status, answer) = two.report(&world, &body).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
-    let (status, _) = world.report(None, vec![b' '; 1024 * 1024 + 1]).await;
+    let (status, _) = world.report(None, vec![b' '; limits::CALLBACK_BYTES + 1]).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(["record", "task", "fact_callback"].map(|table| world.rows(table)), before);
     // What is taken is kept as a job and its facts, without the payload that came along.
-    body["payload"]["pull_request"]["body"] = json!("x".repeat(900 * 1024));
+    let rest = body.to_string().len() - 5 * 1024 * 1024;
+    body["payload"]["pull_request"]["body"] = json!("x".repeat(limits::CALLBACK_BYTES - rest));
     assert_eq!(two.report(&world, &body).await, said("completed"));
     let kept = world.largest_record_but_bodies();
     assert!(kept < 16 * 1024, "{kept}");
@@ -426,6 +427,27 @@ async fn report_during_a_store_outage_is_503_and_can_be_repeated() {
         assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"), "{table}");
         assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
     }
+}
+
+#[tokio::test]
+async fn report_too_large_for_the_external_hud_reaches_it_without_long_values() {
+    let hud = wiremock::MockServer::start().await;
+    let taken = wiremock::ResponseTemplate::new(200);
+    wiremock::Mock::given(wiremock::matchers::any()).respond_with(taken).mount(&hud).await;
+    let settings = [("HUD_API_URL", &*format!("{}/api", hud.uri())), ("HUD_BOT_KEY", "k")];
+    let world = World::with(&settings).await;
+    let two = open(&world).await("acme/two");
+    let mut body = two.body("completed", Some("failure"));
+    body["more"] = json!("");
+    let rest = body.to_string().len();
+    body["more"] = json!("x".repeat(limits::CALLBACK_BYTES - rest));
+    assert_eq!(two.report(&world, &body).await, said("completed"));
+    world.settle().await;
+    let requests = hud.received_requests().await.unwrap();
+    let [request] = &requests[..] else { panic!("{}", requests.len()) };
+    assert!(request.body.len() < limits::FORWARD_BYTES);
+    let sent: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(sent["untrusted"]["callback_payload"]["workflow"]["conclusion"], "failure");
 }
 
 #[tokio::test]
