@@ -68,6 +68,10 @@ fn unreadable(code: &'static str, what: impl Into<String>) -> UnreadableResult {
     UnreadableResult { code, what: what.into() }
 }
 
+fn is_missing(value: &Value) -> bool {
+    value.is_null() || value == ""
+}
+
 impl TrustedPart {
     /// Relays from before levels didn't send one. They sent results, which begin at L2.
     fn level(&self) -> Option<Level> {
@@ -81,12 +85,16 @@ impl TrustedPart {
 impl ForwardedResult {
     /// Validates it as the HUD in the field does, and then as a report.
     pub fn read(self) -> Result<ReceivedResult, UnreadableResult> {
-        let mut payload = self.untrusted.callback_payload;
-        let is_missing = |value: &Value| value.is_null() || value == "";
-        if is_missing(&payload["workflow"]["job_name"]) {
+        if is_missing(&self.untrusted.callback_payload["workflow"]["job_name"]) {
             let what = "Missing required field: workflow.job_name";
             return Err(unreadable("missing-field", what));
         }
+        self.read_stored()
+    }
+
+    /// Rows of before the HUD required a job's name have none.
+    fn read_stored(self) -> Result<ReceivedResult, UnreadableResult> {
+        let mut payload = self.untrusted.callback_payload;
         if is_missing(&payload["workflow"]["run_id"]) {
             payload["workflow"]["run_id"] = json!("0");
         }
@@ -344,7 +352,7 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
         },
         untrusted: UntrustedPart { callback_payload: payload },
     };
-    let mut attempt = forward.read()?.attempt(None, received);
+    let mut attempt = forward.read_stored()?.attempt(None, received);
     attempt.expected = ExpectedConclusions::of_upstream(&attempt.upstream)
         .conclusion(&attempt.repo, attempt.job.as_deref());
     Ok(facts(attempt))
@@ -442,21 +450,22 @@ mod tests {
         let bare = row(&line(|row| {
             row["check_run_id"] = json!("");
             row["run_id"] = json!("");
+            row["job_name"] = json!("");
             row["downstream_repo_level"] = json!("");
             row["conclusion"] = json!("SUCCESS");
         }));
         let Fact::Attempt(attempt) = &bare.unwrap()[0] else { panic!() };
         assert_eq!(attempt.state, JobState::Completed(Conclusion::Success));
         assert_eq!((&attempt.details.check_run_id, attempt.level), (&None, Level::L2));
+        assert_eq!((&*attempt.workflow, &attempt.job), ("ci", &None));
     }
 
     #[test]
     fn what_can_not_be_read_says_why() {
         type Change = fn(&mut Value);
-        let table: [(&str, Change); 5] = [
+        let table: [(&str, Change); 4] = [
             ("repository", |row| row["downstream_repo"] = json!("no repository")),
             ("level", |row| row["downstream_repo_level"] = json!("L9")),
-            ("missing-field", |row| row["job_name"] = json!("")),
             ("report", |row| row["status"] = json!("splendid")),
             ("time", |row| {
                 row["started_at"] = Value::Null;
