@@ -75,13 +75,15 @@ pub async fn discard_of_repository(
 /// The downstream repository that a task's key names.
 fn repository_of(key: &str) -> Option<String> {
     let parts: Vec<String> = serde_json::from_str(key).ok()?;
-    // The first part is the kind of the task, or of a record that is a part of the key.
-    parts.iter().skip(1).find_map(|part| {
-        if part.starts_with('[') {
-            return repository_of(part);
-        }
+    let named = |part: &String| {
         let name = repo_of(part).unwrap_or(part);
         RepoName::new(name).ok().map(|repo| repo.key())
+    };
+    // The first part is the kind of the task.
+    parts.iter().skip(1).find_map(|part| match serde_json::from_str::<Vec<String>>(part) {
+        // A record's key begins with its kind and its delivery, which is any text in a self-report.
+        Ok(record) => record.iter().skip(2).find_map(named),
+        Err(_) => named(part),
     })
 }
 
@@ -141,6 +143,9 @@ mod tests {
             repository_of(r#"["check_run","abc","crcr/acme/One/CI/t"]"#).unwrap(),
             "acme/one"
         );
+        let record = r#"["self_report","acme/one","acme/two","9","1","ci","test"]"#;
+        let forward = serde_json::to_string(&["forward", record]).unwrap();
+        assert_eq!(repository_of(&forward).unwrap(), "acme/two", "not the delivery");
         assert_eq!(repository_of(r#"["reconcile"]"#), None);
         assert_eq!(repository_of("no list"), None);
     }
