@@ -154,7 +154,12 @@ fn settings_of_a_secret_count_and_a_secret_that_cannot_be_had_is_named() {
 
 #[test]
 fn check_finds_what_keeps_webhooks_from_arriving() {
-    let place = place().set("CRCR_PUBLIC_UR", "https://relay.example.com");
+    let place = place()
+        .set("CRCR_PUBLIC_UR", "https://relay.example.com")
+        .set("CRCR_CALLBACK_KEYS_FILE", "/run/secrets/key")
+        .set("CRCR_RATE_LIMIT_PER_MIN", "60")
+        .set("ALLOWLIST_TTL_SECOND", "900")
+        .set("CRCR_SPLENDID", "on");
     place.github.state().world.set_hook_settings(HookSettings {
         url: "https://old.example.com/hook".to_owned(),
         content_type: "form".to_owned(),
@@ -173,6 +178,10 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
         "the App isn't subscribed to all events of CRCR_WEBHOOK_EVENTS",
         "pull_request, workflow_job, workflow_run",
         "CRCR_PUBLIC_UR: no setting has this name, did you mean `CRCR_PUBLIC_URL`?",
+        "CRCR_CALLBACK_KEYS_FILE: no setting has this name, did you mean `CRCR_CALLBACK_KEY_FILE`?",
+        "CRCR_RATE_LIMIT_PER_MIN: no setting has this name, did you mean `RATE_LIMIT_PER_MIN`?",
+        "ALLOWLIST_TTL_SECOND: no setting has this name, did you mean `ALLOWLIST_TTL_SECONDS`?",
+        "CRCR_SPLENDID: no setting has this name\n",
     ] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");
     }

@@ -125,19 +125,23 @@ fn unknown_settings(env: &Env, asked: &BTreeSet<String>) -> Vec<SettingProblem> 
         let setting = name.strip_suffix("_FILE").unwrap_or(name);
         asked.contains(name) || asked.contains(setting) || env_vars::CRCR_NAMES.contains(&name)
     };
-    let own = env.names().filter(|name| name.starts_with("CRCR_"));
-    own.filter(|name| !is_known(name))
-        .map(|name| {
-            let settings: Vec<&str> = asked
-                .iter()
-                .map(String::as_str)
-                .filter(|known| known.starts_with("CRCR_") && !known.ends_with("_FILE"))
-                .collect();
-            let near = crcr_domain::find_similar(name, &settings)
-                .map(|known| format!(", did you mean `{known}`?"))
-                .unwrap_or_default();
-            let what = format!("no setting has this name{near}");
-            SettingProblem { name: name.to_owned(), what }
+    let settings: Vec<&str> =
+        asked.iter().map(String::as_str).filter(|known| !known.ends_with("_FILE")).collect();
+    let unknown = env.names().filter(|name| !is_known(name));
+    unknown
+        .filter_map(|name| {
+            let (setting, suffix) =
+                name.strip_suffix("_FILE").map_or((name, ""), |setting| (setting, "_FILE"));
+            // The settings of the deployed relay have no prefix.
+            let own = setting.strip_prefix("CRCR_");
+            let near = crcr_domain::find_similar(setting, &settings)
+                .or_else(|| crcr_domain::find_similar(own?, &settings));
+            if own.is_none() && near.is_none() {
+                return None;
+            }
+            let near = near.map(|known| format!(", did you mean `{known}{suffix}`?"));
+            let what = format!("no setting has this name{}", near.unwrap_or_default());
+            Some(SettingProblem { name: name.to_owned(), what })
         })
         .collect()
 }
