@@ -173,8 +173,15 @@ impl DetailReader {
     /// An unknown conclusion isn't a success, nor proof of a failure: somebody has to look.
     pub(super) fn conclusion(&mut self, value: &Value) -> Conclusion {
         let text = value.as_str().unwrap_or_default().trim().to_ascii_lowercase();
-        if let Ok(conclusion) = text.replace(['-', ' '], "_").parse() {
-            return conclusion;
+        match text.replace(['-', ' '], "_").as_str() {
+            // Buildkite's and GitLab's words for what isn't good. A success has to be said in GitHub's.
+            "canceled" => return Conclusion::Cancelled,
+            "failed" => return Conclusion::Failure,
+            name => {
+                if let Ok(conclusion) = name.parse() {
+                    return conclusion;
+                }
+            }
         }
         let unknown = Conclusion::ActionRequired;
         let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");

@@ -125,6 +125,8 @@ fn conclusion_is_read_in_any_case_and_an_unknown_one_is_never_a_success() {
         assert_eq!(conclusion(json!(text)), Conclusion::Success);
     }
     assert_eq!(conclusion(json!("Timed-Out")), Conclusion::TimedOut);
+    assert_eq!(conclusion(json!("canceled")), Conclusion::Cancelled);
+    assert_eq!(conclusion(json!("failed")), Conclusion::Failure);
     for odd in [Value::Null, json!(""), json!("passed"), json!(true), json!(["success"])] {
         assert!(!conclusion(odd.clone()).is_good(), "{odd}");
     }
