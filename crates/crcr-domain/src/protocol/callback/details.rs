@@ -272,11 +272,18 @@ impl DetailReader {
     }
 
     fn failed_tests(&mut self, names: &Value, detail: &Value) -> Vec<FailedTest> {
+        let mut nameless = 0;
         let mut list = |value, field: &str| {
-            test_list(value).unwrap_or_else(|problem| {
+            let (tests, unnamed) = test_list(value).unwrap_or_else(|problem| {
                 self.warnings.push(format!("`{field}` was dropped: {problem}"));
-                vec![]
-            })
+                (vec![], 0)
+            });
+            if unnamed > 0 {
+                let what = format!("`{field}`: {unnamed} without a `name` were dropped");
+                self.warnings.push(what);
+            }
+            nameless += unnamed;
+            tests
         };
         let mut tests = list(detail, "workflow.failed_tests_detail");
         let known: HashSet<String> = tests.iter().map(|test| test.name.clone()).collect();
@@ -284,7 +291,7 @@ impl DetailReader {
         tests.extend(others.into_iter().filter(|test| !known.contains(&test.name)));
         let all = tests.len();
         let is_cut = limit_failed_tests(&mut tests);
-        self.dropped_tests = all - tests.len();
+        self.dropped_tests = all - tests.len() + nameless;
         if is_cut {
             self.warnings.push(format!(
                 "failing tests were cut to {FAILED_TESTS} and {} KiB of text",
@@ -353,31 +360,39 @@ fn json_text(value: &Value) -> Result<Value, String> {
     }
 }
 
-fn test_list(value: &Value) -> Result<Vec<FailedTest>, String> {
+/// The tests with a name, and how many have none.
+fn test_list(value: &Value) -> Result<(Vec<FailedTest>, usize), String> {
     match json_text(value)? {
-        Value::Null => Ok(vec![]),
-        Value::Array(list) => list
-            .iter()
-            .take(FAILED_TESTS + 1)
-            .map(|test| failed_test(test).ok_or_else(|| "an entry has no `name`".to_owned()))
-            .collect(),
+        Value::Null => Ok((vec![], 0)),
+        Value::Array(list) => {
+            let given = list.len().min(FAILED_TESTS + 1);
+            let tests: Vec<_> = list[..given].iter().filter_map(failed_test).collect();
+            if tests.is_empty() && given > 0 {
+                return Err("an entry has no `name`".to_owned());
+            }
+            let nameless = given - tests.len();
+            Ok((tests, nameless))
+        }
         other => Err(format!("received {}, expected a list", kind_of(&other))),
     }
 }
 
-/// Texts are cut, and odd optional values are left out. `None` if there is no name.
+/// Texts are cut, and odd optional values are left out. A text alone is a name. `None` if there is no name.
 fn failed_test(test: &Value) -> Option<FailedTest> {
-    let text = |name: &str, most: usize| -> Option<String> {
-        let text = test.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())?;
+    let cut = |value: &Value, most: usize| -> Option<String> {
+        let text = value.as_str().filter(|text| !text.is_empty())?;
         let shown = |c: char| if breaks_text(c) && c != '\n' { ' ' } else { c };
         Some(text.chars().take(most).map(shown).collect())
     };
+    let text = |name: &str, most: usize| cut(test.get(name)?, most);
+    let name = if test.is_string() { cut(test, NAME_CHARS) } else { text("name", NAME_CHARS) };
+    let seconds = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
     Some(FailedTest {
-        name: text("name", NAME_CHARS)?,
+        name: name?,
         classname: text("classname", NAME_CHARS),
         file: text("file", NAME_CHARS),
         message: text("message", MESSAGE_CHARS),
         stacktrace: text("stacktrace", STACK_TRACE_CHARS),
-        duration: test.get("duration").and_then(Value::as_f64).filter(|s| (0.0..1e8).contains(s)),
+        duration: test.get("duration").and_then(seconds).filter(|s| (0.0..1e8).contains(s)),
     })
 }

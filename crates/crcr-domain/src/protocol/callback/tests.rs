@@ -326,6 +326,17 @@ fn self_report_must_be_completed_and_may_name_a_commit() {
 }
 
 #[test]
+fn failing_test_without_a_name_costs_no_other_and_a_text_is_a_name() {
+    let tests = json!([{"name": "a", "duration": "1.5"}, {"name": ""}, "b", {"name": null}]);
+    let details = with("failed_tests_detail", tests).unwrap().details;
+    let names: Vec<_> = details.failed_tests.iter().map(|test| &*test.name).collect();
+    assert_eq!((&names[..], details.failed_tests[0].duration), (&["a", "b"][..], Some(1.5)));
+    let [warning] = &details.warnings[..] else { panic!("{:?}", details.warnings) };
+    assert!(warning.contains("2 without a `name`"), "{warning}");
+    assert!(!details.names_all_failed_tests(), "there are more than are named");
+}
+
+#[test]
 fn failing_tests_are_limited_in_number_and_length() {
     let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
     let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
