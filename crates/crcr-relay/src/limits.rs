@@ -268,8 +268,8 @@ pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
 pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
 /// How often the files of secrets are checked for changes.
 pub const SECRET_FILES_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a result is retried after the external HUD answered 401: its key may be changing.
-pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
+/// How long a result is retried that the external HUD refused as it would any: its key or its address may be changing.
+pub const HUD_CHANGE: Duration = Duration::from_secs(3600);
 /// How often CODEOWNERS and quarantine files are read.
 pub const REPOSITORY_FILES_INTERVAL: Duration = Duration::from_secs(600);
 /// How often the map from pipelines of other CI systems to repositories is read.

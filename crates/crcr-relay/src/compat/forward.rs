@@ -24,7 +24,8 @@ use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
 
 /// Gives up what the HUD rejects, and retries what it can't take now. While its key is rotated, the
-/// HUD may know the new one, the old one, or neither yet: a 401 is retried for an hour.
+/// HUD may know the new one, the old one, or neither yet: a 401 is retried for an hour. So is every
+/// other answer that any result would get, such as a redirect while the HUD moves.
 pub(crate) async fn run(
     relay: &Relay,
     task: &LeasedTask,
@@ -39,15 +40,19 @@ pub(crate) async fn run(
         let Err(error) = http::send_unless_page(request).await else {
             return Ok(TaskDone::Finished);
         };
-        if error.status() == Some(StatusCode::CONFLICT) {
+        let status = error.status().unwrap_or_default();
+        if status == StatusCode::CONFLICT {
             // The HUD has this job's end already. The deployed relay answers `duplicate`.
             return Ok(TaskDone::Finished);
         }
-        let unauthorized = error.status() == Some(StatusCode::UNAUTHORIZED);
+        let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let elsewhere = status.is_redirection()
+            || matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
         fail = TaskError::retry(format!("the HUD: {error}"));
         fail.permanent = !error.is_transient();
         fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
-        fail.retry_until = unauthorized.then(|| task.created_at + limits::HUD_KEY_CHANGE);
+        fail.retry_until =
+            (unauthorized || elsewhere).then(|| task.created_at + limits::HUD_CHANGE);
         if !unauthorized {
             break;
         }
