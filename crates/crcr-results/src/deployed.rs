@@ -337,8 +337,9 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
             "test_results": tests,
             "artifact_url": text("artifact_url"),
             "environment": text("environment"),
-            "failed_tests": text("failed_tests_json")
-                .and_then(|list| serde_json::from_str::<Value>(&list).ok()),
+            // Both may be JSON in a text.
+            "failed_tests": text("failed_tests_json"),
+            "triage_verdict": text("triage_verdict_json"),
         },
     });
     let forward = ForwardedResult {
@@ -458,6 +459,25 @@ mod tests {
         assert_eq!(attempt.state, JobState::Completed(Conclusion::Success));
         assert_eq!((&attempt.details.check_run_id, attempt.level), (&None, Level::L2));
         assert_eq!((&*attempt.workflow, &attempt.job), ("ci", &None));
+    }
+
+    #[test]
+    fn row_has_its_failing_tests_and_its_verdict_and_an_unreadable_one_costs_only_itself() {
+        let details = |name: &str, value: Value| {
+            let facts = row(&line(|row| row[name] = value)).unwrap();
+            let Fact::Attempt(attempt) = &facts[0] else { panic!() };
+            attempt.details.clone()
+        };
+        let verdict = json!({
+            "schema_version": 1, "category": "flake", "confidence": "low", "summary": "again",
+        });
+        assert!(details("triage_verdict_json", json!(verdict.to_string())).triage.is_some());
+        let tests = details("failed_tests_json", json!(r#"[{"name": "a"}]"#)).failed_tests;
+        assert_eq!(tests[0].name, "a");
+        for name in ["failed_tests_json", "triage_verdict_json"] {
+            assert_eq!(details(name, json!("[{")).warnings.len(), 1, "{name}");
+            assert_eq!(details(name, json!("")).warnings, Vec::<String>::new(), "{name}");
+        }
     }
 
     #[test]
