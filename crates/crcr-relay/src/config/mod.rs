@@ -36,6 +36,10 @@ use crate::log_rules::LogRules;
 /// The map of pipelines that report for PyTorch's backends.
 pub(crate) const PYTORCH_PROVIDERS: &str = "https://github.com/pytorch/test-infra/blob/main/aws/lambda/cross_repo_ci_relay/config/ci_providers.yml";
 
+/// Issuers whose tokens name them without a `/` at the end.
+const USUAL_ISSUERS: [&str; 2] =
+    ["https://token.actions.githubusercontent.com", "https://agent.buildkite.com"];
+
 /// Settings of the deployed relay that have no effect here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("MAX_CLEANUP_WORKERS", "the queue's workers sweep too: MAX_DISPATCH_WORKERS"),
@@ -629,6 +633,13 @@ impl Settings<'_> {
             };
             let read = keys.map(secure_url).transpose();
             let read = read.and_then(|keys| secure_url(issuer).map(|_| keys.map(Url::from)));
+            // Keys are found with the slash, too, and then no token's `iss` is this text.
+            let is_usual = USUAL_ISSUERS.iter().any(|usual| issuer.starts_with(usual));
+            let read = if is_usual && issuer.ends_with('/') {
+                Err(format!("`{issuer}` ends in `/`, and its tokens name it without"))
+            } else {
+                read
+            };
             let keys = self.valid("CRCR_OIDC_ISSUERS", read);
             issuers.extend(keys.map(|keys| (issuer.to_owned(), keys)));
         }

@@ -79,6 +79,17 @@ fn links_lead_to_the_github_of_the_api_and_an_address_without_https_is_refused()
 }
 
 #[test]
+fn issuer_with_a_slash_that_its_tokens_dont_have_is_refused() {
+    let issuers = |text: &str| read(&[&NEEDED[..], &[("CRCR_OIDC_ISSUERS", text)]].concat());
+    for usual in USUAL_ISSUERS {
+        assert!(issuers(usual).is_ok(), "{usual}");
+        let problems = issuers(&format!("https://other.test/,{usual}/")).unwrap_err();
+        assert_eq!(problems.len(), 1, "{usual}");
+        assert!(problems[0].what.contains("ends in `/`"), "{}", problems[0].what);
+    }
+}
+
+#[test]
 fn relays_on_several_machines_share_no_file() {
     let refused = |more: &[(&str, &str)]| -> Vec<String> {
         let several = [("CRCR_SEVERAL_MACHINES", "on")];
