@@ -81,7 +81,8 @@ fn not_null<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Mapping, D::Er
 }
 
 impl ProviderMap {
-    /// Reads `providers.buildkite.repo_map`, or else the older top-level `buildkite`.
+    /// Reads `providers.buildkite.repo_map`, or else the older top-level `buildkite`, as the deployed relay does also if
+    /// the new one is there and empty.
     ///
     /// A key without `/` is skipped. An entry without a repository makes the whole map invalid, and the
     /// last valid one stays in force.
@@ -92,6 +93,7 @@ impl ProviderMap {
         let file: Option<RawFile> = serde_yaml::from_str(text)?;
         let file = file.unwrap_or_default();
         let modern = file.providers.and_then(|p| p.buildkite).and_then(|b| b.repo_map);
+        let modern = modern.filter(|entries| !entries.is_empty());
         let entries = modern.or(file.buildkite).unwrap_or_default();
         if entries.len() > MAX_PIPELINES {
             return Err(ProviderMapError::TooMany(entries.len()));
@@ -221,6 +223,8 @@ mod tests {
         assert_eq!(guarded["tag"], ["true"]);
         let legacy = ProviderMap::parse("buildkite: {old/old: acme/old}").unwrap();
         assert_eq!(legacy.len(), 1);
+        let begun = "providers: {buildkite: {repo_map: {}}}\nbuildkite: {old/old: acme/old}";
+        assert_eq!(ProviderMap::parse(begun).unwrap(), legacy);
         assert!(ProviderMap::parse("").unwrap().is_empty());
         assert!(ProviderMap::parse("other: {}").unwrap().is_empty());
     }
