@@ -284,10 +284,11 @@ fn powershell_output(line: &str) -> Option<&str> {
 /// A script of Python.
 pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let reads = |code: &str, text: &StrangerText<'_>| {
-        let named: Vec<_> = literals(code).map(str::to_lowercase).collect();
+        // Of a text in which another one is quoted, either may be taken for the code around it.
+        let mut quoted = code.split(['\'', '"', '`']).map(str::to_lowercase);
         ((code.contains("environ") || code.contains("getenv"))
-            && named.iter().any(|name| text.names.contains(name)))
-            || (code.contains("read") && named.iter().any(|file| text.files.holds(file)))
+            && quoted.any(|name| text.names.contains(&name)))
+            || (code.contains("read") && literals(code).any(|file| text.files.holds(file)))
     };
     let mut names = BTreeSet::new();
     for line in script.lines() {

@@ -3,8 +3,37 @@
 use std::collections::BTreeMap;
 
 use super::as_code::{MAX_PARTS, StrangerText, calls, first_name, literals, runs_file};
+use super::scope::FETCHED_TEXT;
 
 const PAYLOAD: &str = "context.payload";
+
+/// Stands for what GitHub's API answers about pull requests, issues, comments and commits.
+const ANSWER: &str = "github.answer";
+
+/// Parts of the calls that get such an answer.
+const ASKS: [&str; 11] = [
+    "pulls.get",
+    "pulls.list",
+    "issues.get",
+    "issues.list",
+    "repos.getCommit",
+    "repos.listCommits",
+    "repos.compareCommits",
+    "listPullRequestsAssociatedWithCommit",
+    "search.issuesAndPullRequests",
+    "github.request(",
+    "octokit.request(",
+];
+
+/// The names of texts in an answer that strangers write.
+const TEXTS_OF_ANSWERS: [&str; 7] =
+    ["title", "body", "ref", "label", "message", "filename", "diff_hunk"];
+
+/// Parts of regular expressions that match any text, also one that a shell would run.
+const MATCHES_ANYTHING: [&str; 4] = [".*", ".+", "\\S", "[^"];
+
+/// Patterns in patterns. Nobody writes as many.
+const MAX_DEPTH: usize = 20;
 
 /// Functions of JavaScript and of strings whose result has none of the text.
 const TELLING: [&str; 10] = [
@@ -128,32 +157,82 @@ fn names(script: &str) -> BTreeMap<String, String> {
         let Some((left, right)) = line.split_once('=') else { continue };
         let left = left.trim().trim_start_matches("const ").trim_start_matches("let ");
         let left = left.trim_start_matches("var ").trim();
-        let right = right.trim();
-        let found = paths(right, &names);
-        let whole = (right == "context").then(|| "github".to_owned());
-        let Some(path) = found.into_iter().next().or(whole) else { continue };
-        match left.strip_prefix('{') {
-            Some(inner) => {
-                for part in inner.trim_end_matches('}').split(',') {
-                    let (key, name) = part.split_once(':').unwrap_or((part, part));
-                    let key = match key.trim() {
-                        "payload" => "event",
-                        key => key,
-                    };
-                    names.insert(name.trim().to_owned(), format!("{path}.{}", key.to_lowercase()));
-                }
-            }
-            None if left.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '$') => {
-                names.insert(left.to_owned(), path);
-            }
-            None => {}
-        }
+        let right = with_captures(right.trim());
+        let whole = match right.as_str() {
+            "context" => Some("github"),
+            call if ASKS.iter().any(|part| call.contains(part)) => Some(ANSWER),
+            _ => None,
+        };
+        let found = whole.map(str::to_owned);
+        let found = found.or_else(|| whole_paths(&right, &names).into_iter().next());
+        let Some(path) = found else { continue };
+        let is_texts = path.starts_with(ANSWER) && takes_text_of_each(&right);
+        let path = if is_texts { FETCHED_TEXT } else { path.as_str() };
+        add_names(left, path, 0, &mut names);
     }
     names
 }
 
-/// The parts of the event that code names, without those of which it only asks something.
+/// What a script assigns, with `match` under another name where what it captures may be any text.
+fn with_captures(assigned: &str) -> String {
+    let pattern = assigned.split(".match(").nth(1).unwrap_or_default();
+    match MATCHES_ANYTHING.iter().any(|part| pattern.contains(part)) {
+        true => assigned.replace(".match(", ".captures("),
+        false => assigned.to_owned(),
+    }
+}
+
+/// Adds the name on the left of an assignment, or those of its pattern, such as `{ data: { title } }` or `[, branch]`.
+fn add_names(left: &str, path: &str, depth: usize, names: &mut BTreeMap<String, String>) {
+    let left = left.trim();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    if depth > MAX_DEPTH || names.len() > MAX_PARTS {
+        return;
+    }
+    if let Some(inner) = left.strip_prefix('[') {
+        let each = inner.trim_end_matches(']').split(',').filter(|name| !name.trim().is_empty());
+        each.for_each(|name| add_names(name, path, depth + 1, names));
+    } else if let Some(inner) = left.strip_prefix('{') {
+        let mut rest = inner.strip_suffix('}').unwrap_or(inner);
+        while !rest.is_empty() {
+            let part = first_argument(rest);
+            rest = rest[part.len()..].trim_start_matches(',');
+            let (key, name) = part.split_once(':').unwrap_or((part, part));
+            let key = match key.trim() {
+                "payload" => "event",
+                key => key,
+            };
+            add_names(name, &format!("{path}.{}", key.to_lowercase()), depth + 1, names);
+        }
+    } else if !left.is_empty() && left.chars().all(is_part) {
+        names.insert(left.to_owned(), path.to_owned());
+    }
+}
+
+/// The parts of the event that code names, and a word for texts that GitHub's API answers.
 fn paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
+    let whole = whole_paths(code, names).into_iter();
+    let named = whole.filter_map(|path| match path.strip_prefix(ANSWER) {
+        None => Some(path),
+        Some(part) => is_text_of_answer(part, code).then(|| FETCHED_TEXT.to_owned()),
+    });
+    named.collect()
+}
+
+fn is_text_of_answer(part: &str, code: &str) -> bool {
+    let last = part.rsplit('.').next().unwrap_or_default();
+    !part.contains(".base") && (TEXTS_OF_ANSWERS.contains(&last) || takes_text_of_each(code))
+}
+
+/// Whether code makes a list of the texts of many answers, such as the names of changed files.
+fn takes_text_of_each(code: &str) -> bool {
+    let lower = code.to_lowercase();
+    let has = |names: &[&str]| names.iter().any(|name| lower.contains(&format!(".{name}")));
+    lower.contains(".map(") && has(&TEXTS_OF_ANSWERS) && !has(&TELLING)
+}
+
+/// The parts of the event and of answers that code names, without those of which it only asks something.
+fn whole_paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let mut found = vec![];
     for (name, path) in names {
@@ -163,11 +242,11 @@ fn paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
                 continue;
             }
             let mut path = path.clone();
-            let mut rest = after;
+            let mut rest = without_index(after);
             let mut last = String::new();
             while let Some(next) = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.')) {
                 last = first_name(next);
-                rest = next.trim_start_matches(is_part);
+                rest = without_index(next.trim_start_matches(is_part));
                 if rest.starts_with('(') || TELLING.contains(&last.as_str()) {
                     break;
                 }
@@ -179,4 +258,11 @@ fn paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
         }
     }
     found
+}
+
+/// Code after the number of an element, if it begins with one.
+fn without_index(code: &str) -> &str {
+    let inner = code.strip_prefix("?.").unwrap_or(code).strip_prefix('[');
+    let rest = inner.map(|inner| inner.trim_start_matches(|c: char| c.is_ascii_digit()));
+    rest.and_then(|rest| rest.strip_prefix(']')).unwrap_or(code)
 }

@@ -82,6 +82,20 @@ fn text_of_strangers_that_a_script_runs_is_told() {
         javascript("const { comment } = context.payload; execSync(`echo ${comment.body}`)"),
         javascript("await exec.exec('bash', ['-c', `echo ${context.payload.comment.body}`])"),
         javascript("new Function(context.payload?.comment?.body)()"),
+        javascript("const { comment: { body } } = context.payload; execSync(`make ${body}`)"),
+        javascript(
+            "const m = context.payload.comment.body.match(/^.test (.+)$/); execSync(`make ${m[1]}`)",
+        ),
+        javascript(
+            "const [, name] = context.payload.comment.body.split(' '); execSync(`make ${name}`)",
+        ),
+        javascript(
+            "const { data: pr } = await github.rest.pulls.get({}); execSync(`git push x ${pr.head.ref}`)",
+        ),
+        with_shell(
+            "python",
+            "import os, subprocess\nsubprocess.run(f\"make {os.environ['BODY']}\", shell=True)",
+        ),
     ] {
         if found(&steps) != ["event-as-code"] {
             wrong.push(steps);
@@ -132,6 +146,16 @@ fn text_of_strangers_that_a_script_runs_is_told() {
             "const issue = context.payload.issue; await exec.exec(`gh pr checks ${issue.number}`)",
         ),
         javascript("/x/.exec(context.payload.comment.body)"),
+        javascript(
+            "const m = context.payload.comment.body.match(/^.test ([0-9]+)$/); execSync(`make ${m[1]}`)",
+        ),
+        javascript(
+            "const { data: pr } = await github.rest.pulls.get({}); execSync(`git log ${pr.head.sha}`)",
+        ),
+        javascript(
+            "const { data: pr } = await github.rest.pulls.get({}); execSync(`git log ${pr.base.ref}`)",
+        ),
+        javascript("execSync(`gh pr checks ${context.payload.comment.pull_requests[0].number}`)"),
     ] {
         if !found(&steps).is_empty() {
             wrong.push(steps);
@@ -249,6 +273,14 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
         (title, "t"),
         (&script("return context.payload.pull_request.title"), "result"),
         (&script("core.setOutput('t', context.payload.pull_request.body)"), "t"),
+        (&script("const pr = await github.rest.pulls.get(x); return pr.data.head.ref"), "result"),
+        (
+            &script(
+                "const files = await github.paginate(github.rest.pulls.listFiles, x); const all = files.map(f => \
+                 f.filename); core.setOutput('all', all.join(' '))",
+            ),
+            "all",
+        ),
     ] {
         assert_eq!(with(step, output), ["untrusted-expression"], "{step}");
     }
@@ -258,6 +290,15 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
         ("uses: peter-evans/find-comment@v3", "comment-id"),
         (&script("return context.payload.pull_request.number"), "result"),
         (&script("return context.payload.pull_request.title.startsWith('a')"), "result"),
+        (&script("const pr = await github.rest.pulls.get(x); return pr.data.head.sha"), "result"),
+        (&script("const pr = await github.rest.pulls.get(x); return pr.data.draft"), "result"),
+        (
+            &script(
+                "const files = await github.rest.pulls.listFiles(x); return files.data.map(f => \
+                 f.filename).some(f => f.endsWith('.md'))",
+            ),
+            "result",
+        ),
     ] {
         assert_eq!(with(step, output), [""; 0], "{step}");
     }
