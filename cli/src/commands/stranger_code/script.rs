@@ -116,6 +116,7 @@ pub fn fetches_code(
     });
     // An alias that gh has from the start.
     let checks_out = checks_out || words.windows(2).any(|two| two == ["gh", "co"]);
+    let checks_out = checks_out || checks_out_pull(script);
     let pull =
         |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
     let lower = script.to_lowercase();
@@ -157,6 +158,25 @@ pub fn fetches_code(
     let names_upstream =
         reach.texts.iter().any(|text| text.to_lowercase().contains(&upstream.to_lowercase()));
     clones && (names_upstream || (from_others && !is_own(&lower)))
+}
+
+/// Whether a command is `gh pr checkout`, wherever it names the repository.
+fn checks_out_pull(script: &str) -> bool {
+    shell::commands(script).iter().any(|command| {
+        let words = command.words.iter().map(|word| word.text.as_str());
+        let mut words = words.skip_while(|word| *word != "gh").skip(1);
+        let mut operands = vec![];
+        while let Some(word) = words.next() {
+            match word {
+                "-R" | "--repo" => {
+                    words.next();
+                }
+                _ if word.starts_with('-') => {}
+                _ => operands.push(word),
+            }
+        }
+        matches!(operands[..], ["pr", "checkout" | "co", ..])
+    })
 }
 
 fn reads_addresses(words: &[String]) -> bool {

@@ -206,6 +206,8 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
         (target, checkout("${{ github.event.after }}")),
         (target, checkout("${{ inputs.x || github.head_ref }}")),
         (target, run("gh pr checkout \"$N\" && make")),
+        (target, run("gh -R acme/app pr checkout \"$N\" && make")),
+        (target, run("gh pr --repo acme/app co \"$N\" && make")),
         (target, run("git fetch origin \"pull/$N/head\" && git checkout FETCH_HEAD && make")),
         (target, run("git fetch origin \"$GITHUB_HEAD_REF\"; make")),
         (target, run("git -c x=y fetch origin ${{ github.event.pull_request.head.sha }}")),
