@@ -95,7 +95,11 @@ impl ShellReader {
                     self.end_command(false);
                     self.read_heredocs();
                 }
-                '(' if self.is_next("((") && self.command.words.is_empty() => {
+                '(' if self.is_next("((") && self.may_start_command() => {
+                    // The numbers of a loop are a command of their own here.
+                    if self.command.words.iter().any(|word| word.text == "for") {
+                        self.end_command(false);
+                    }
                     self.at += 2;
                     let open = self.until("))");
                     self.command.words.push(ShellWord { text: "((".to_owned(), open });
@@ -127,6 +131,12 @@ impl ShellReader {
             }
         }
         self.end_command(false);
+    }
+
+    /// Whether nothing stands before the next word but words of the shell.
+    fn may_start_command(&self) -> bool {
+        let before = ["!", "{", "do", "elif", "else", "for", "if", "then", "until", "while"];
+        self.command.words.iter().all(|word| before.contains(&word.text.as_str()))
     }
 
     fn skip_line(&mut self) {
@@ -356,6 +366,8 @@ mod tests {
                 vec!["x=$(a \"$(b)\")~x=$(a \"$(b)\") <>", "a~a $(b)~$(b) <>", "b~b <>"],
             ),
             ("((a > 1)) && b", vec!["((~a > 1 <>", "b~b <>"]),
+            ("if ((a > 1)); then b", vec!["if~if ((~a > 1 <>", "then~then b~b <>"]),
+            ("for ((i=0; i<n; i++))", vec!["for~for <>", "((~i=0; i<n; i++ <>"]),
             (". <(a 'b')", vec![".~. <(~$(a 'b') <>", "a~a b~ <>"]),
             ("a \\; 'b", vec!["a~a ;~ b~ <>"]),
             ("[[ $a < b && ($c) ]] && d", vec!["[[~[[ $a~$a b~b $c~$c ]]~]] <>", "d~d <>"]),

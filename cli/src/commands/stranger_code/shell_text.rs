@@ -411,8 +411,11 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         }
         // All words after the host are put together, and run there.
         "ssh" => {
-            let host = words[1..].iter().position(|word| !word.text.starts_with('-'));
-            host.is_some_and(|host| has_text(&words[host + 2..]))
+            let remote = remote_command(&words[1..]);
+            let is_fed = || printed_to(commands, at, text).is_some();
+            has_text(remote)
+                || (remote.is_empty() && is_fed())
+                || interpreters_run_text(remote, false, text, is_fed)
         }
         "sed" => is_run(after(words, &["-e", "--expression"]).or_else(|| operand(&[("-f", 1)]))),
         "awk" | "gawk" | "mawk" => is_run(operand(&[("-v", 1), ("-F", 1), ("-f", 1)])),
@@ -432,6 +435,19 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
             printed_to(commands, at, text).is_some()
         }),
     }
+}
+
+/// The words of `ssh` after its host, which are a command there. Without any, a shell reads what `ssh` is fed.
+fn remote_command(words: &[ShellWord]) -> &[ShellWord] {
+    const WITH_VALUES: [&str; 20] = [
+        "-B", "-b", "-c", "-D", "-E", "-e", "-F", "-I", "-i", "-J", "-L", "-l", "-m", "-O", "-o",
+        "-p", "-Q", "-R", "-S", "-W",
+    ];
+    let mut at = 0;
+    while let Some(option) = words.get(at).filter(|word| word.text.starts_with('-')) {
+        at += 1 + usize::from(WITH_VALUES.contains(&option.text.as_str()));
+    }
+    words.get(at + 1..).unwrap_or_default()
 }
 
 /// Whether an interpreter gets text of a stranger as its code or a file with it, also behind `xargs`, `docker run` and
