@@ -286,6 +286,7 @@ fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
         "true" => return Some(true),
         "false" => return Some(false),
         "!github.event.pull_request.head.repo.fork" => return of_forks(event).then_some(false),
+        _ if of_merge(event) && asks_for_other_ref(condition) => return Some(false),
         _ => {}
     }
     let (equal, (one, other)) = match (condition.split_once("=="), condition.split_once("!=")) {
@@ -295,10 +296,19 @@ fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
     };
     let sides = [(one, other), (other, one)];
     let is = |one: &str, other: &str| sides.contains(&(one, other));
-    let name = sides.iter().find(|(side, _)| *side == "github.event_name");
-    let name = name.and_then(|(_, name)| name.strip_prefix('\'')?.strip_suffix('\''));
+    let literal = |context: &str| {
+        let (_, text) = sides.iter().find(|(side, _)| *side == context)?;
+        text.strip_prefix('\'')?.strip_suffix('\'')
+    };
+    let (name, of_ref) = (literal("github.event_name"), literal("github.ref"));
     let same = match event {
         _ if name.is_some() => name == Some(event),
+        _ if of_merge(event) && of_ref.is_some_and(|name| !name.starts_with("refs/pull/")) => false,
+        _ if of_merge(event)
+            && literal("github.ref_name").is_some_and(|name| !name.ends_with("/merge")) =>
+        {
+            false
+        }
         "workflow_run"
             if is("github.event.workflow_run.head_repository.full_name", "github.repository")
                 || is("github.event.workflow_run.event", "'push'") =>
@@ -317,7 +327,65 @@ fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
 }
 
 fn of_forks(event: &str) -> bool {
-    event == "pull_request_target" || FORKS.contains(&event)
+    event == "pull_request_target" || of_merge(event)
+}
+
+/// Whether `github.ref` is `refs/pull/N/merge` in the event's runs.
+fn of_merge(event: &str) -> bool {
+    FORKS.contains(&event)
+}
+
+/// Whether a condition asks whether the run is of a branch or of a tag.
+fn asks_for_other_ref(condition: &str) -> bool {
+    let rest = condition.strip_prefix("startswith(github.ref,'refs/");
+    let kind = rest.and_then(|rest| rest.strip_suffix("')")).filter(|kind| !kind.contains('\''));
+    kind.is_some_and(|kind| !kind.starts_with("pull"))
+}
+
+/// The values that an expression such as `C && 'a' || 'b'` may have for a stranger in one of these events, as one
+/// expression.
+pub fn alternatives(events: &[String], expression: &str) -> String {
+    let lower = expression.to_lowercase();
+    let mut found = vec![];
+    for event in events {
+        add_alternatives(&lower, event, 0, &mut found);
+    }
+    found.join(" || ")
+}
+
+/// Adds them for one event, and returns whether one of them is the value for certain.
+fn add_alternatives<'a>(
+    expression: &'a str,
+    event: &str,
+    depth: usize,
+    found: &mut Vec<&'a str>,
+) -> bool {
+    for alternative in parts(expression, "||").into_iter().map(str::trim) {
+        if let Some(inner) = in_brackets(alternative).filter(|_| depth < MAX_DEPTH) {
+            if add_alternatives(inner, event, depth + 1, found) {
+                return true;
+            }
+            continue;
+        }
+        let all = parts(alternative, "&&");
+        let Some((value, conditions)) = all.split_last() else { continue };
+        let known = conditions.iter().map(|condition| {
+            let compact: String = condition.split_whitespace().collect();
+            holds(&compact, event, 0)
+        });
+        let known: Vec<_> = known.collect();
+        if known.contains(&Some(false)) {
+            continue;
+        }
+        let value = value.trim();
+        found.push(value);
+        let fixed = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+        let is_fixed = fixed.is_some_and(|text| !text.is_empty() && !text.contains('\''));
+        if is_fixed && known.iter().all(|one| *one == Some(true)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The inside of brackets that are around all of a text.

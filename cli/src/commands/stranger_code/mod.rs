@@ -501,11 +501,13 @@ impl JudgedJob<'_> {
 
     /// A fork's pull request that runs on a machine that other jobs use, too.
     fn fork_runner(&self, unknown: &mut Vec<String>) -> Option<Exposure> {
-        if !self.events.iter().any(|event| events::FORKS.contains(&&**event)) {
+        let of_forks = self.events.iter().filter(|event| events::FORKS.contains(&&***event));
+        let of_forks: Vec<_> = of_forks.cloned().collect();
+        if of_forks.is_empty() {
             return None;
         }
         let mut found = None;
-        for runner in Runner::all_of(self) {
+        for runner in Runner::all_for(self, &of_forks) {
             match runner {
                 Runner::Own(_) => found = Some(Exposure::ForkRunner),
                 Runner::Unknown(text) => unknown.push(format!("{} runs on `{text}`", self.shown)),

@@ -2,7 +2,8 @@
 
 use serde_yaml::Value;
 
-use super::expression::{expressions, literals, mentions};
+use super::events;
+use super::expression::{expressions, literals, mentions_of};
 use super::job::JudgedJob;
 
 /// The labels of GitHub's own runners, which take one job each and are gone.
@@ -56,6 +57,11 @@ pub enum Runner {
 impl Runner {
     /// The runners of a job; several if a matrix chooses them.
     pub fn all_of(job: &JudgedJob<'_>) -> Vec<Self> {
+        Self::all_for(job, &job.events)
+    }
+
+    /// Those for a stranger in some of the job's events.
+    pub fn all_for(job: &JudgedJob<'_>, events: &[String]) -> Vec<Self> {
         let Some(runs_on) = job.value.get("runs-on") else { return vec![] };
         let group = runs_on.get("group").and_then(Value::as_str);
         let labels = match runs_on.get("labels").unwrap_or(runs_on) {
@@ -69,7 +75,7 @@ impl Runner {
             && group.is_none()
             && expression.trim().starts_with("${{")
         {
-            return Self::of_expression(job, expression);
+            return Self::of_expression(job, expression, events);
         }
         let mut labels: Vec<_> = labels.iter().map(|label| label.to_lowercase()).collect();
         labels.extend(group.map(|group| format!("group {}", group.to_lowercase())));
@@ -89,13 +95,14 @@ impl Runner {
         }
     }
 
-    fn of_expression(job: &JudgedJob<'_>, text: &str) -> Vec<Self> {
-        let expression = expressions(text).join(" ");
-        if expression.to_lowercase().contains("pull_request.head.repo") {
+    fn of_expression(job: &JudgedJob<'_>, text: &str, events: &[String]) -> Vec<Self> {
+        if expressions(text).join(" ").to_lowercase().contains("pull_request.head.repo") {
             return vec![Self::ByFork];
         }
+        let each = expressions(text).into_iter().map(|each| events::alternatives(events, each));
+        let expression = each.collect::<Vec<_>>().join(" ");
         let mut values = literals(&expression);
-        for found in mentions(text).into_iter().filter(|found| found.is_value) {
+        for found in mentions_of(&expression).into_iter().filter(|found| found.is_value) {
             match values_of(job, &found.path) {
                 Some(more) => values.extend(more),
                 None => return vec![Self::Unknown(text.trim().to_owned())],

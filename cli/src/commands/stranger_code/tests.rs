@@ -685,6 +685,8 @@ fn forks_pull_request_on_a_self_hosted_runner_is_told() {
         "{group: npu}",
         "ubuntu-npu-own",
         "'${{ matrix.own }}'",
+        "\"${{ github.event_name == 'push' && 'ubuntu-latest' || 'npu' }}\"",
+        "\"${{ github.repository == 'a/b' && 'npu' || 'ubuntu-latest' }}\"",
     ] {
         assert_eq!(on(own), ["fork-runner"], "{own}");
     }
@@ -694,6 +696,9 @@ fn forks_pull_request_on_a_self_hosted_runner_is_told() {
         "'${{ matrix.os }}'",
         "\"${{ github.event_name == 'push' && 'ubuntu-latest' || 'macos-15' }}\"",
         "\"${{ github.event.pull_request.head.repo.fork && 'forks' || 'own' }}\"",
+        "\"${{ (github.event_name == 'push' && 'npu') || 'ubuntu-latest' }}\"",
+        "\"${{ github.event_name == 'pull_request' && 'ubuntu-latest' || 'npu' }}\"",
+        "\"${{ github.ref == 'refs/heads/main' && 'npu' || 'ubuntu-latest' }}\"",
     ] {
         assert_eq!(on(hosted), [""; 0], "{hosted}");
     }
@@ -703,6 +708,8 @@ fn forks_pull_request_on_a_self_hosted_runner_is_told() {
         "github.event_name == 'push' || github.event_name == 'schedule'",
         "github.event_name != 'pull_request' || !github.event.pull_request.head.repo.fork",
         "github.event.pull_request.head.repo.full_name == github.repository",
+        "github.ref_name == 'main'",
+        "startsWith(github.ref, 'refs/tags/')",
     ] {
         let text = format!(
             "on: [push, pull_request]\njobs: {{b: {{if: \"{gate}\", runs-on: self-hosted}}}}"
