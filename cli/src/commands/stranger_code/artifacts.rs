@@ -1,6 +1,8 @@
 //! How a job with a token handles what strangers left: the artifacts of a job with their code, or of a run that
 //! they caused.
 
+use serde_yaml::Value;
+
 use super::exposure::Exposure;
 use super::expression::mentions;
 use super::job::JudgedJob;
@@ -103,13 +105,14 @@ pub fn handled(
         if all.iter().any(|script| writes_environment(script)) {
             found.push(Exposure::ArtifactToEnvironment);
         }
-        let path = action_path(step.value);
-        let is_in_artifact = path.strip_prefix("./").is_some_and(|path| {
+        let is_in_artifact = |path: &str| {
             folders
                 .iter()
                 .any(|folder| folder.as_ref().is_none_or(|folder| path.starts_with(folder)))
-        });
-        if is_in_artifact || (!all.is_empty() && !treats_files_as_data(step.value)) {
+        };
+        let runs_artifact = action_path(step.value).strip_prefix("./").is_some_and(is_in_artifact)
+            || built_folders(step.value).iter().any(|folder| is_in_artifact(folder));
+        if runs_artifact || (!all.is_empty() && !treats_files_as_data(step.value)) {
             found.push(Exposure::ArtifactInScript);
         }
     }
@@ -133,9 +136,25 @@ fn uploads<'a>(
     })
 }
 
+/// The folders of this machine that an action builds an image of, whose commands run in the build.
+fn built_folders(step: &Value) -> Vec<String> {
+    let path = action_path(step);
+    if !["build", "bake", "kaniko"].iter().any(|part| path.contains(part)) {
+        return vec![];
+    }
+    let given = ["context", "file", "dockerfile", "source", "workdir"].map(|name| input(step, name));
+    let here = given.into_iter().flatten();
+    // An address or `{{defaultContext}}` is a commit.
+    let here = here.filter(|path| !path.contains("://") && !path.trim().starts_with("{{"));
+    here.map(|path| folder_of(&path).unwrap_or_default()).collect()
+}
+
 /// The folder that a download alone writes to; `None` if others may have files there, or if it isn't known.
 fn own_folder(step: &JobStep<'_>) -> Option<String> {
-    let path = input(step.value, "path")?;
+    folder_of(&input(step.value, "path")?)
+}
+
+fn folder_of(path: &str) -> Option<String> {
     let mut folder = String::new();
     let mut rest = path.trim();
     while let Some(start) = rest.find("${{") {
@@ -170,6 +189,33 @@ fn own_folder(step: &JobStep<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{codes, with_rights};
+
+    /// A Dockerfile in it has commands that the build runs beside the registry's token.
+    #[test]
+    fn image_that_is_built_of_a_strangers_artifact_runs_it() {
+        let build = |path: &str, given: &str| {
+            let run = "run-id: '${{ github.event.workflow_run.id }}'";
+            codes(&with_rights(
+                "workflow_run",
+                &format!(
+                    "      - uses: actions/download-artifact@v7\n        with: {{name: image, path: {path}, {run}}}\n      \
+                     - uses: docker/build-push-action@v6\n        with: {{push: true, {given}}}\n"
+                ),
+            ))
+        };
+        for (path, given) in [
+            ("left", "context: left"),
+            ("left", "context: ./left/app"),
+            ("left", "context: ., file: left/Dockerfile"),
+            ("'${{ runner.temp }}/left'", "context: '${{ runner.temp }}/left'"),
+        ] {
+            assert_eq!(build(path, given), ["artifact-in-script"], "{path} {given}");
+        }
+        assert!(build(".", "context: .").contains(&"artifact-in-script"));
+        for given in ["context: docker", "tags: left", "context: '{{defaultContext}}:left'"] {
+            assert_eq!(build("left", given), [""; 0], "{given}");
+        }
+    }
 
     #[test]
     fn artifact_of_a_pull_requests_run_is_a_strangers_in_every_event() {

@@ -130,7 +130,7 @@ impl Exposure {
                  `GITHUB_ENV` or `GITHUB_PATH`"
             }
             Self::ArtifactInScript => {
-                "a script in a job with a token can run or print an artifact of upstream code or of a \
+                "a step in a job with a token can run or print an artifact of upstream code or of a \
                  fork: what it prints may be workflow commands or trip a problem matcher"
             }
             Self::OutputInScript => {
