@@ -40,9 +40,12 @@ use self::step::{JobStep, action_path, input, is_checkout_pr};
 use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
-const ROLE_ACTIONS: [&str; 4] = [
+const ROLE_ACTIONS: [&str; 7] = [
     "/configure-oidc-fallback",
+    "aliyun/configure-aliyun-credentials-action",
     "aws-actions/configure-aws-credentials",
+    "hashicorp/vault-action",
+    "infisical/secrets-action",
     "google-github-actions/auth",
     "azure/login",
 ];
@@ -524,6 +527,7 @@ impl JudgedJob<'_> {
         };
         let of_branch = |event: &String| !events::FORKS.contains(&&**event);
         self.steps.iter().any(is_role)
+            && self.permissions.is_some_and(grants_id_token)
             && self.value.get("environment").is_none()
             && self.events.iter().any(of_branch)
     }
@@ -656,6 +660,8 @@ fn may_write(permissions: &Value) -> bool {
 
 #[cfg(test)]
 mod file_tests;
+#[cfg(test)]
+mod role_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

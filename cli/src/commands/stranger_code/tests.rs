@@ -1,6 +1,6 @@
 use super::*;
 
-const DOWNSTREAM: &str = include_str!("../../../../workflows-templates/downstream-ci.yml");
+pub const DOWNSTREAM: &str = include_str!("../../../../workflows-templates/downstream-ci.yml");
 const NIGHTLY: &str = include_str!("../../../../workflows-templates/downstream-nightly.yml");
 
 const TEMPLATES: [&str; 9] = [
@@ -762,25 +762,6 @@ fn workflows_without_strangers_are_left_alone() {
     ] {
         assert_eq!(all(&text), (vec![], vec![]), "{text}");
     }
-}
-
-#[test]
-fn role_without_an_environment_is_told_in_every_workflow_beside_upstreams_code() {
-    let deploy = |on: &str| {
-        format!(
-            "on: {on}\njobs: {{deploy: {{permissions: {{id-token: write}}, steps: [{{uses: \
-             aws-actions/configure-aws-credentials@v6}}]}}}}"
-        )
-    };
-    let with = |deploy: &str| {
-        judge(&[(".github/workflows/ci.yml", DOWNSTREAM), (".github/workflows/deploy.yml", deploy)])
-            .found
-    };
-    let named = "`deploy` in `.github/workflows/deploy.yml`".to_owned();
-    let found = with(&deploy("{push: {branches: [main]}}"));
-    assert_eq!(found, [(Exposure::RoleWithoutEnvironment, named)]);
-    // GitHub gives such a run another name than the branch's.
-    assert_eq!(with(&deploy("pull_request")), []);
 }
 
 #[test]
