@@ -607,7 +607,10 @@ fn with_lfs_file(upstream: &Upstream) -> Value {
     const OID: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
     let here = upstream.work.path();
     git(here, &["checkout", "-q", "topic"]);
-    fs::write(here.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
+    // Not at the top: each folder may have its own.
+    let models = here.join("models");
+    fs::create_dir(&models).unwrap();
+    fs::write(models.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
     fs::write(here.join(".lfsconfig"), "[lfs]\n\turl = http://127.0.0.1:1/evil\n").unwrap();
     let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 7\n");
     // Not added by `git add`, which would ask Git LFS where that is installed.
@@ -615,8 +618,9 @@ fn with_lfs_file(upstream: &Upstream) -> Value {
     fs::write(&blob, pointer).unwrap();
     let hash = git(here, &["hash-object", "-w", "--no-filters", "pointer"]);
     fs::remove_file(blob).unwrap();
-    git(here, &["update-index", "--add", "--cacheinfo", &format!("100644,{hash},model.bin")]);
-    git(here, &["add", ".gitattributes", ".lfsconfig"]);
+    let entry = format!("100644,{hash},models/model.bin");
+    git(here, &["update-index", "--add", "--cacheinfo", &entry]);
+    git(here, &["add", "models/.gitattributes", ".lfsconfig"]);
     git(here, &["commit", "-q", "-m", "lfs"]);
     git(here, &["push", "-q", "-f", "origin", "topic:refs/pull/7/head"]);
     fs::create_dir(upstream.server.path("lfs")).unwrap();
@@ -633,7 +637,7 @@ fn pointers_of_git_lfs_get_a_warning() {
     let event = with_lfs_file(&upstream);
     let ran = upstream.checkout_of(&[], &event).run().expect_code(0);
     assert!(ran.stderr.contains("set `lfs: true`"), "{}", ran.report());
-    let text = fs::read_to_string(ran.path("workspace/model.bin")).unwrap();
+    let text = fs::read_to_string(ran.path("workspace/models/model.bin")).unwrap();
     assert!(text.starts_with("version https://git-lfs"), "{text}");
 }
 
@@ -644,7 +648,7 @@ fn files_of_git_lfs_are_fetched_from_the_repositorys_own_server() {
     let event = with_lfs_file(&upstream);
     let run = upstream.checkout_of(&["--lfs"], &event).env("INPUT_TOKEN", "s3cr3t-token");
     let ran = run.run().expect_code(0);
-    assert_eq!(fs::read_to_string(ran.path("workspace/model.bin")).unwrap(), "weights");
+    assert_eq!(fs::read_to_string(ran.path("workspace/models/model.bin")).unwrap(), "weights");
     let config = fs::read_to_string(ran.path("workspace/.git/config")).unwrap();
     assert!(!config.contains("extraheader"), "{config}");
 }

@@ -259,7 +259,8 @@ async fn lfs(
     printer: &Printer,
 ) -> Result<(), Failure> {
     if !args.lfs {
-        if names_lfs_files(&folder.join(".gitattributes")) {
+        let attributes = attributes_files(git).await;
+        if attributes.iter().any(|file| names_lfs_files(&folder.join(file))) {
             printer.warning(
                 "`.gitattributes` names files of Git LFS; in this checkout they are pointers",
                 Some("set `lfs: true` to fetch them"),
@@ -276,6 +277,13 @@ async fn lfs(
     git.run(&["lfs", "version"]).await.map_err(missing)?;
     git.run(&["lfs", "install", "--local", "--skip-repo"]).await?;
     git.run_with_retries(&["-c", &server, "lfs", "pull", "origin"]).await
+}
+
+/// Every `.gitattributes` of the commit; each folder may have its own. Most aren't there in a sparse checkout.
+async fn attributes_files(git: &Git<'_>) -> Vec<String> {
+    let listed = git.capture(&["ls-files", "-z", "--", ":(glob)**/.gitattributes"]).await;
+    let listed = listed.unwrap_or_default();
+    listed.split('\0').filter(|file| !file.is_empty()).map(str::to_owned).collect()
 }
 
 fn names_lfs_files(attributes: &Path) -> bool {
