@@ -32,7 +32,7 @@ pub use self::exposure::Exposure;
 use self::expression::mentions;
 use self::files::StrangerFiles;
 use self::job::{JudgedJob, jobs_of};
-use self::runner::Runner;
+use self::runner::{Runner, RunnerUses};
 pub use self::runner::is_hosted_label;
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
@@ -154,6 +154,7 @@ impl WorkflowSet {
     pub fn judge(&self) -> WorkflowJudgement {
         let mut judged = WorkflowJudgement { found: vec![], unknown: self.unknown.clone() };
         let (mut any_strangers, mut roles) = (false, vec![]);
+        let mut runners = RunnerUses::default();
         for (path, source) in &self.workflows {
             let workflow = match source {
                 Source::Read(workflow) => workflow,
@@ -166,7 +167,7 @@ impl WorkflowSet {
                 judged.unknown.push(format!("`{path}` has too many jobs and steps"));
                 continue;
             };
-            any_strangers |= self.judge_workflow(&jobs, &mut judged);
+            any_strangers |= self.judge_workflow(&jobs, &mut runners, &mut judged);
             let takes = jobs.iter().filter(|job| job.takes_branch_role());
             roles.extend(takes.map(|job| (Exposure::RoleWithoutEnvironment, job.shown.clone())));
         }
@@ -174,6 +175,7 @@ impl WorkflowSet {
         if any_strangers {
             judged.found.extend(roles);
         }
+        judged.found.extend(runners.shared());
         judged.found.sort();
         judged.found.dedup();
         judged.unknown.sort();
@@ -182,7 +184,12 @@ impl WorkflowSet {
     }
 
     /// Whether a job runs strangers' code.
-    fn judge_workflow(&self, jobs: &[JudgedJob<'_>], judged: &mut WorkflowJudgement) -> bool {
+    fn judge_workflow(
+        &self,
+        jobs: &[JudgedJob<'_>],
+        runners: &mut RunnerUses,
+        judged: &mut WorkflowJudgement,
+    ) -> bool {
         let relayed = jobs.iter().any(|job| {
             job.events.iter().any(|event| event == "repository_dispatch")
                 || job.steps.iter().any(|step| reports(step.value))
@@ -224,6 +231,7 @@ impl WorkflowSet {
             }
             judged.unknown.extend(doubts.into_iter().map(|why| format!("{} {why}", job.shown)));
         }
+        runners.add(jobs, &strangers);
         for job in &strangers {
             found.extend(job.as_stranger().into_iter().map(|exposure| (exposure, *job)));
         }

@@ -3,6 +3,7 @@
 use serde_yaml::Value;
 
 use super::events;
+use super::exposure::Exposure;
 use super::expression::{expressions, literals, mentions_of};
 use super::job::JudgedJob;
 
@@ -130,6 +131,39 @@ impl Runner {
     }
 }
 
+/// Who uses the runners of all workflows: one that keeps files or processes keeps them for every workflow.
+#[derive(Debug, Default)]
+pub struct RunnerUses {
+    /// Those of jobs that run strangers' code.
+    strangers: Vec<Runner>,
+    /// Those of each other job that has a token, and how the report names it.
+    others: Vec<(Vec<Runner>, String)>,
+}
+
+impl RunnerUses {
+    pub fn add(&mut self, jobs: &[JudgedJob<'_>], strangers: &[&JudgedJob<'_>]) {
+        // An expression in two workflows may name two runners.
+        let theirs = strangers.iter().flat_map(|job| Runner::all_of(job));
+        self.strangers.extend(theirs.filter(|runner| matches!(runner, Runner::Own(_))));
+        // Jobs of a workflow that others call are judged where it is called.
+        let starts = |job: &&JudgedJob<'_>| job.events.iter().any(|event| event != "workflow_call");
+        let is_own =
+            |job: &&JudgedJob<'_>| strangers.iter().all(|stranger| stranger.name != job.name);
+        let others = jobs.iter().filter(starts).filter(is_own).filter(|job| job.has_token());
+        self.others.extend(others.map(|job| (Runner::all_of(job), job.shown.clone())));
+    }
+
+    /// The jobs that may run where strangers' code ran before.
+    pub fn shared(self) -> impl Iterator<Item = (Exposure, String)> {
+        let Self { strangers, others } = self;
+        let is_shared = move |(runners, _): &(Vec<Runner>, String)| {
+            strangers.iter().any(|theirs| runners.iter().any(|own| own.is_shared_with(theirs)))
+        };
+        let shared = others.into_iter().filter(is_shared);
+        shared.map(|(_, job)| (Exposure::SharedRunner, job))
+    }
+}
+
 /// The fixed values of a matrix's name, or of an input.
 fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
     let name = path.split_once('.')?.1;
@@ -167,6 +201,41 @@ fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::super::{Exposure, WorkflowSet};
+
+    /// What upstream's code leaves running on the machine reads the token of whatever comes next there.
+    #[test]
+    fn job_of_another_workflow_on_the_runners_of_strangers_code_is_told() {
+        let found = |upstream: &str, own: &str| -> Vec<(Exposure, String)> {
+            let mut set = WorkflowSet::new(None, "acme/app");
+            let steps = "steps: [{uses: actions/checkout@v7, with: {repository: acme/app, \
+                         persist-credentials: false}}, {run: make}]";
+            let text = format!(
+                "on: repository_dispatch\njobs: {{a: {{runs-on: {upstream}, permissions: {{contents: \
+                 read}}, cache-mode: none, {steps}}}}}"
+            );
+            set.add_workflow(".github/workflows/a.yml", &text);
+            set.add_workflow(".github/workflows/b.yml", own);
+            set.judge().found
+        };
+        let own = |event: &str, runner: &str, permissions: &str| {
+            format!(
+                "on: {event}\njobs: {{b: {{runs-on: {runner}, permissions: {{{permissions}}}, steps: [{{run: \
+                 make}}]}}}}"
+            )
+        };
+        let deploy = own("push", "[self-hosted, npu]", "packages: write");
+        let named = "`b` in `.github/workflows/b.yml`".to_owned();
+        assert_eq!(found("[self-hosted, npu]", &deploy), [(Exposure::SharedRunner, named)]);
+        assert_eq!(found("ubuntu-latest", &deploy), []);
+        assert_eq!(found("[self-hosted, gpu]", &deploy), []);
+        for harmless in [
+            own("push", "[self-hosted, npu]", "contents: read"),
+            own("push", "ubuntu-latest", "packages: write"),
+            own("workflow_call", "[self-hosted, npu]", "packages: write"),
+        ] {
+            assert_eq!(found("[self-hosted, npu]", &harmless), [], "{harmless}");
+        }
+    }
 
     /// GitHub's larger runners have names of their own.
     #[test]
