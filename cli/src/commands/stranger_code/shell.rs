@@ -16,6 +16,8 @@ pub struct ShellCommand {
     pub words: Vec<ShellWord>,
     /// What expands in the text that it is given by `<<` or `<<<`.
     pub input: String,
+    /// The text that it is given by `<<'END'`, in which nothing expands.
+    pub fixed_input: String,
     /// Files that it is given by `<`.
     pub reads: Vec<String>,
     /// Files that its output goes to.
@@ -210,9 +212,10 @@ impl ShellReader {
                 if line.trim() == end {
                     break;
                 }
-                if let Some(command) = self.commands.get_mut(command).filter(|_| expands) {
-                    command.input.push_str(&line);
-                    command.input.push('\n');
+                if let Some(command) = self.commands.get_mut(command) {
+                    let input = if expands { &mut command.input } else { &mut command.fixed_input };
+                    input.push_str(&line);
+                    input.push('\n');
                 }
             }
         }

@@ -121,7 +121,7 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
     for at in 0..commands.len() {
         uses.runs |= command_runs_text(&commands, at, &here);
         let by_code = uses_by_code(&commands[at].words, &here);
-        uses.runs |= by_code.runs;
+        uses.runs |= by_code.runs || input_runs_text(&commands[at], &here);
         uses.is_unclear |= by_code.is_unclear;
         uses.sets_variables |= !is_one_value && sets_variables(&commands, at, &here, into_outputs);
         write_files(&commands, at, &mut here);
@@ -537,6 +537,20 @@ fn uses_by_code(words: &[ShellWord], text: &StrangerText<'_>) -> TextUses {
         uses.is_unclear |= by_code.is_unclear;
     }
     uses
+}
+
+/// Whether an interpreter is given code by `<<'END'` that runs text of a stranger.
+fn input_runs_text(command: &ShellCommand, text: &StrangerText<'_>) -> bool {
+    let code = &command.fixed_input;
+    let Some((first, rest)) = bare(&command.words).split_first() else { return false };
+    let name = program(&first.text);
+    let reads_code = rest.iter().all(is_option)
+        || rest.iter().any(|word| ["-", "-s"].contains(&word.text.as_str()));
+    // Such a text in such a text could be as deep as the script is long.
+    let is_read = reads_code && !code.is_empty() && !code.contains("<<");
+    is_read
+        && INTERPRETERS.iter().any(|(known, _)| *known == name)
+        && code_uses_text(&name, code, text).runs
 }
 
 fn code_uses_text(program: &str, code: &str, text: &StrangerText<'_>) -> TextUses {
