@@ -117,14 +117,16 @@ pub struct StrangerText<'a> {
     /// Those of them that may have several lines.
     pub of_lines: BTreeSet<String>,
     pub files: StrangerFiles,
+    /// Variables of later steps that a step writes it into, in lower case.
+    pub exported: BTreeSet<String>,
     /// Whether any of it is of somebody whose text nobody has read, as that of a merged commit was.
     pub is_unread: bool,
     pub events: &'a [String],
 }
 
 impl<'a> StrangerText<'a> {
-    /// `files` are those that earlier steps of the job wrote.
-    pub fn new(step: &'a JobStep<'_>, files: StrangerFiles) -> Self {
+    /// `files` and `variables` are those that earlier steps of the job wrote.
+    pub fn new(step: &'a JobStep<'_>, files: StrangerFiles, variables: &BTreeSet<String>) -> Self {
         let events = &step.events;
         let named = |is: fn(&ContextReach, &[String]) -> bool| -> BTreeSet<String> {
             let of_step = step.scope.env.iter().filter(|(_, reach)| is(reach, events));
@@ -139,7 +141,9 @@ impl<'a> StrangerText<'a> {
         if is_text("github.head_ref", events) {
             names.insert("github_head_ref".to_owned());
         }
-        Self { names, of_lines, files, is_unread, events }
+        let is_own = |name: &&String| step.scope.env.contains_key(*name);
+        names.extend(variables.iter().filter(|name| !is_own(name)).cloned());
+        Self { names, of_lines, files, exported: BTreeSet::new(), is_unread, events }
     }
 
     /// Whether a context of the event is text.

@@ -221,3 +221,25 @@ fn changes_of_a_stranger_that_a_later_step_applies_are_its_code() {
         assert!(!is_strangers(gets, applies), "{gets} / {applies}");
     }
 }
+
+#[test]
+fn variable_with_text_of_a_stranger_that_a_later_step_runs_is_told() {
+    for (writes, runs) in [
+        ("echo \"CMD=$TITLE\" >> $GITHUB_ENV", "eval \"$CMD\""),
+        ("printf 'CMD=%s\\n' \"$TITLE\" | tee -a \"$GITHUB_ENV\"", "bash -c \"make $CMD\""),
+        ("{ echo A=1; echo \"CMD=$TITLE\"; } >> \"$GITHUB_ENV\"", "$CMD"),
+    ] {
+        assert_eq!(two_steps(writes, runs), ["event-as-code"], "{writes} {runs}");
+    }
+    for (writes, runs) in [
+        ("echo \"CMD=$ID\" >> $GITHUB_ENV", "eval \"$CMD\""),
+        ("echo \"CMD=$TITLE\" >> $GITHUB_ENV", "echo \"$CMD\""),
+        ("echo \"CMD=$TITLE\"", "eval \"$CMD\""),
+        ("echo \"CMD=$TITLE\" >> $GITHUB_OUTPUT", "eval \"$CMD\""),
+    ] {
+        assert_eq!(two_steps(writes, runs), [""; 0], "{writes} {runs}");
+    }
+    let exports = "      - uses: actions/github-script@v8\n        with: {script: \"core.exportVariable('CMD', \
+                   context.payload.issue.title)\"}\n      - run: eval \"$CMD\"\n";
+    assert_eq!(codes(&with_rights("issue_comment", exports)), ["event-as-code"]);
+}

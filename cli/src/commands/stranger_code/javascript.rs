@@ -53,6 +53,8 @@ const TELLING: [&str; 10] = [
 pub fn runs_text(script: &str, tainted: &mut StrangerText<'_>) -> bool {
     let names = names(script);
     write_files(script, &names, tainted);
+    let exported = exported(script, &names, tainted);
+    tainted.exported.extend(exported);
     let tainted = &*tainted;
     let has_text = |code: &str| {
         paths(code, &names).iter().any(|path| tainted.is_text(path))
@@ -113,6 +115,23 @@ fn write_files(script: &str, names: &BTreeMap<String, String>, tainted: &mut Str
             tainted.files.add(file, false);
         }
     }
+}
+
+/// The variables of later steps that a script sets to text of a stranger.
+fn exported(
+    script: &str,
+    names: &BTreeMap<String, String>,
+    tainted: &StrangerText<'_>,
+) -> Vec<String> {
+    let all = calls(script, "core.exportVariable").into_iter();
+    let set = all.filter_map(|arguments| {
+        let name = first_argument(arguments);
+        let value = &arguments[name.len()..];
+        let is_text = paths(value, names).iter().any(|path| tainted.is_text(path))
+            || reads_variable(value, tainted);
+        literals(name).next().filter(|_| is_text).map(str::to_lowercase)
+    });
+    set.collect()
 }
 
 /// The parts of the event that a script returns or sets as outputs, as the contexts of expressions.

@@ -438,8 +438,9 @@ impl JudgedJob<'_> {
     fn uses_of_event_text(&self, unknown: &mut Vec<String>) -> Vec<Exposure> {
         let shell = self.default_shell();
         let (mut found, mut files) = (vec![], StrangerFiles::default());
+        let mut variables = BTreeSet::new();
         for step in &self.steps {
-            let mut text = StrangerText::new(step, files);
+            let mut text = StrangerText::new(step, files, &variables);
             let used = as_code::uses_of_text(step, shell, &mut text);
             let writes_lines = used.sets_variables
                 || scripts(step.value)
@@ -453,6 +454,7 @@ impl JudgedJob<'_> {
             }
             found.extend(writes_lines.then_some(Exposure::EventToEnvironment));
             files = text.files.for_later_steps();
+            variables.append(&mut text.exported);
         }
         found
     }

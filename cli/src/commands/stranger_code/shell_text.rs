@@ -125,8 +125,10 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
         uses.is_unclear |= by_code.is_unclear;
         uses.sets_variables |= !is_one_value && sets_variables(&commands, at, &here, into_outputs);
         write_files(&commands, at, &mut here);
+        here.exported.extend(exported(&commands[at], script, &here));
     }
     text.files = here.files;
+    text.exported = here.exported;
     uses
 }
 
@@ -323,6 +325,24 @@ fn sets_variables(
         outputs || file.contains("GITHUB_ENV") || file.contains("GITHUB_PATH")
     };
     files.any(is_runners) && text.is_unread && printed(commands, at, text) == Some(true)
+}
+
+/// The variable of later steps that a command writes text of a stranger into, such as by
+/// `echo "TITLE=$TITLE" >> "$GITHUB_ENV"`, alone or in a group of commands.
+fn exported(command: &ShellCommand, script: &str, text: &StrangerText<'_>) -> Option<String> {
+    let mut files = command.writes.iter().map(|output| output.file.as_str());
+    let is_written = match command.writes.is_empty() {
+        true => script.contains("GITHUB_ENV"),
+        false => files.any(|file| file.contains("GITHUB_ENV")),
+    };
+    if !is_written || !["echo", "printf"].contains(&name_of(command).as_str()) {
+        return None;
+    }
+    let words = &bare(&command.words)[1..];
+    let first = words.iter().find(|word| !word.text.starts_with('-'))?;
+    let name = first.text.split_once('=')?.0.to_lowercase();
+    let is_text = words.iter().any(|word| text.expands_in(&word.open));
+    (is_text && !name.is_empty() && first_name(&name) == name).then_some(name)
 }
 
 fn name_of(command: &ShellCommand) -> String {
