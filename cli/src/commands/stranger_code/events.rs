@@ -254,6 +254,19 @@ pub fn narrowed(events: &[String], condition: &str) -> Vec<String> {
     events.iter().filter(may_run).cloned().collect()
 }
 
+/// Whether a job or a step with this condition runs for merged pull requests only, whose code has been read. Their titles
+/// and branches' names may not.
+pub fn requires_merge(condition: &str) -> bool {
+    const MERGED: &str = "github.event.pull_request.merged";
+    let Some(condition) = evaluated(condition) else { return false };
+    let compact: String = condition.to_lowercase().split_whitespace().collect();
+    let is_merged = |part: &&str| {
+        let part = in_brackets(part).unwrap_or(*part);
+        part.strip_suffix("==true").unwrap_or(part) == MERGED
+    };
+    parts(&compact, "||").len() == 1 && parts(&compact, "&&").iter().any(is_merged)
+}
+
 /// Brackets in brackets. More aren't read.
 const MAX_DEPTH: usize = 50;
 

@@ -209,7 +209,10 @@ impl WorkflowSet {
                 continue;
             }
             let mut doubts = vec![];
-            let code = job.steps.iter().map(|step| self.code_of(step, relayed));
+            let unread = job.steps.iter().filter(|step| {
+                ![job.value, step.value].into_iter().any(runs_for_merged_only)
+            });
+            let code = unread.map(|step| self.code_of(step, relayed));
             let runs_stranger = code
                 .map(|code| match code {
                     Code::Own => false,
@@ -376,6 +379,12 @@ fn gives_text_away(step: &JobStep<'_>) -> Option<String> {
     let given = step.value.get("with").filter(|_| !is_read)?;
     events::is_text(&step.scope.reach_all(given), &step.events)
         .then(|| format!("gives `{path}` text of a stranger, and its code isn't read"))
+}
+
+/// Whether the condition of a job or a step keeps out pull requests that nobody has read.
+fn runs_for_merged_only(level: &Value) -> bool {
+    let condition = level.get("if").map(|condition| texts(condition).join(""));
+    condition.is_some_and(|condition| events::requires_merge(&condition))
 }
 
 fn reports_path(path: &str) -> bool {

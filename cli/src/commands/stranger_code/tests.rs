@@ -514,6 +514,9 @@ fn condition_that_is_always_true_keeps_nobody_away() {
         format!("\"'a && {gate} && b' != ''\""),
         format!("github.event.action == 'opened' || {gate}"),
         format!("\"!({gate})\""),
+        "github.event.pull_request.merged || github.event.action == 'labeled'".to_owned(),
+        "github.event.pull_request.merged && true || github.event.action == 'opened'".to_owned(),
+        "github.event.pull_request.merged == false".to_owned(),
     ] {
         assert!(with(&true_for_all), "{true_for_all}");
     }
@@ -526,6 +529,8 @@ fn condition_that_is_always_true_keeps_nobody_away() {
         format!("always() && (github.event.action == 'opened' && ({gate}))"),
         format!("github.event_name == 'push' || {gate}"),
         format!("github.event_name != 'pull_request_target' || {gate}"),
+        "github.event.action == 'closed' && github.event.pull_request.merged == true".to_owned(),
+        "${{ github.event.pull_request.merged }}".to_owned(),
         "\"!(github.event.pull_request.head.repo.full_name != github.repository)\"".to_owned(),
     ] {
         assert!(!with(&condition), "{condition}");
