@@ -417,8 +417,11 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         "source" | "." if is_file(operand(&[])) => true,
         "eval" | "source" | "." | "trap" | "watch" => has_text(&words[1..]),
         // A word without a name before it sets whatever it names.
-        "export" | "declare" => {
+        "export" | "declare" | "local" | "typeset" => {
+            // Of a whole number, as in `$(( ))`.
+            let is_number = |word: &ShellWord| word.text.starts_with('-') && word.text.contains('i');
             words[1..].iter().any(|word| word.open.starts_with('$') && text.expands_in(&word.open))
+                || (words[1..].iter().any(is_number) && has_text(&words[1..]))
         }
         "parallel" if operand(&[("-j", 1)]).is_none() => printed_to(commands, at, text).is_some(),
         "((" | "let" => words.iter().any(|word| names_in(&word.open, text)),
@@ -445,9 +448,11 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
             is_run(operand(&[&named[..], &[("--indent", 1), ("-L", 1)]].concat()))
         }
         "gh" => is_run(after(words, &["-q", "--jq"])),
-        "make" | "gmake" => {
-            words[1..].iter().any(|word| word.open.contains('=') && text.expands_in(&word.open))
-        }
+        // A word may be `--eval=…` or set what a rule runs.
+        "make" | "gmake" => words[1..].iter().any(|word| {
+            let may_be_option = word.open.contains('=') || word.open.starts_with('$');
+            may_be_option && text.expands_in(&word.open)
+        }),
         agent if AGENTS.contains(&agent) => {
             has_text(words) || printed_to(commands, at, text).is_some()
         }
