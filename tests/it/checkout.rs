@@ -610,7 +610,8 @@ fn with_lfs_file(upstream: &Upstream) -> Value {
     // Not at the top: each folder may have its own.
     let models = here.join("models");
     fs::create_dir(&models).unwrap();
-    fs::write(models.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
+    let attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n";
+    fs::write(models.join(".gitattributes"), attributes).unwrap();
     fs::write(here.join(".lfsconfig"), "[lfs]\n\turl = http://127.0.0.1:1/evil\n").unwrap();
     let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 7\n");
     // Not added by `git add`, which would ask Git LFS where that is installed.

@@ -142,8 +142,8 @@ fn built_folders(step: &Value) -> Vec<String> {
     if !["build", "bake", "kaniko"].iter().any(|part| path.contains(part)) {
         return vec![];
     }
-    let given = ["context", "file", "dockerfile", "source", "workdir"].map(|name| input(step, name));
-    let here = given.into_iter().flatten();
+    let inputs = ["context", "file", "dockerfile", "source", "workdir"];
+    let here = inputs.into_iter().filter_map(|name| input(step, name));
     // An address or `{{defaultContext}}` is a commit.
     let here = here.filter(|path| !path.contains("://") && !path.trim().starts_with("{{"));
     here.map(|path| folder_of(&path).unwrap_or_default()).collect()

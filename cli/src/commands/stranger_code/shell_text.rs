@@ -419,7 +419,8 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         // A word without a name before it sets whatever it names.
         "export" | "declare" | "local" | "typeset" => {
             // Of a whole number, as in `$(( ))`.
-            let is_number = |word: &ShellWord| word.text.starts_with('-') && word.text.contains('i');
+            let is_number =
+                |word: &ShellWord| word.text.starts_with('-') && word.text.contains('i');
             words[1..].iter().any(|word| word.open.starts_with('$') && text.expands_in(&word.open))
                 || (words[1..].iter().any(is_number) && has_text(&words[1..]))
         }
