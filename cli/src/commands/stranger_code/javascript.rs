@@ -271,12 +271,20 @@ fn whole_paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
                 }
                 path = format!("{path}.{last}");
             }
-            if !TELLING.contains(&last.as_str()) {
+            if !TELLING.contains(&last.as_str()) && !is_only_compared(before, rest) {
                 found.push(path);
             }
         }
     }
     found
+}
+
+/// Whether a value is compared, negated or only decides between two others.
+fn is_only_compared(before: &str, after: &str) -> bool {
+    let (before, after) = (before.trim_end(), after.trim_start());
+    before.ends_with('!')
+        || ["==", "!="].iter().any(|sign| before.ends_with(sign))
+        || ["==", "!=", "? "].iter().any(|sign| after.starts_with(sign))
 }
 
 /// Code after the number of an element, if it begins with one.

@@ -304,6 +304,13 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
         ("uses: peter-evans/find-comment@v3", "comment-id"),
         (&script("return context.payload.pull_request.number"), "result"),
         (&script("return context.payload.pull_request.title.startsWith('a')"), "result"),
+        (&script("return context.payload.pull_request.title === 'a'"), "result"),
+        (
+            &script(
+                "const m = context.payload.pull_request.title.match(/a (.+)/); core.setOutput('t', m ? 'yes' : 'no')",
+            ),
+            "t",
+        ),
         (&script("const pr = await github.rest.pulls.get(x); return pr.data.head.sha"), "result"),
         (&script("const pr = await github.rest.pulls.get(x); return pr.data.draft"), "result"),
         (
