@@ -10,10 +10,12 @@ use std::ops::RangeInclusive;
 use super::candidate::{CandidateText, LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::cleaner::{CleanChunk, TestOutput, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, is_success_of_all};
+use super::features::{Features, Trait, is_success_of_all, score_of_no_line};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
-use super::sections::{SectionEnd, SectionStart, section_end, section_start};
+use super::sections::{
+    SectionEnd, SectionStart, lacks_artifact, runs_whatever_happened, section_end, section_start,
+};
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
 
@@ -45,6 +47,10 @@ struct FailedSection {
     /// The numbers of its lines.
     numbers: RangeInclusive<u64>,
     lines: Vec<WeighedLine>,
+    /// Whether it ended by itself, and wasn't stopped.
+    is_known_to_fail: bool,
+    /// Whether its step probably runs also after another one has failed.
+    runs_whatever_happened: bool,
 }
 
 /// The section that the log is in.
@@ -56,6 +62,8 @@ struct OpenSection {
     is_echo: bool,
     /// Whether its command is one that may print no more than the names of the files that it rejects.
     checks_files: bool,
+    /// Whether its step probably runs also after another one has failed.
+    runs_whatever_happened: bool,
     /// Whether the runner reports an error in it, which ends an action that isn't a script.
     has_error_of_runner: bool,
     pool: Vec<LineCandidate>,
@@ -136,7 +144,9 @@ impl<'r> Evidence<'r> {
             {
                 self.end_section(end, chunk, line.segment);
             } else if !self.section.is_echo {
-                self.section.has_error_of_runner |= text.starts_with(b"##[error]");
+                let is_error_of_runner = text.starts_with(b"##[error]");
+                self.section.has_error_of_runner |= is_error_of_runner;
+                self.section.runs_whatever_happened |= is_error_of_runner && lacks_artifact(text);
                 if line.marks.has(LineMarks::HUNK) {
                     self.add_file_of_diff(chunk, line.segment);
                 }
@@ -213,7 +223,7 @@ impl<'r> Evidence<'r> {
         if is_over && has_error {
             self.forget_guess();
         }
-        if !is_over || self.failed_count > 0 {
+        if !is_over || (self.failed_count > 0 && !has_error) {
             return None;
         }
         self.is_guessed = !has_error;
@@ -238,6 +248,12 @@ impl<'r> Evidence<'r> {
         }
         let is_echo = start == SectionStart::Echo;
         self.has_steps |= is_echo;
+        let runs_whatever_happened = match start {
+            SectionStart::Cleanup => true,
+            // A group of lines inside a step.
+            SectionStart::Group => self.section.runs_whatever_happened,
+            SectionStart::Echo | SectionStart::EchoEnd => runs_whatever_happened(text),
+        };
         let before = std::mem::replace(
             &mut self.section,
             OpenSection {
@@ -245,6 +261,7 @@ impl<'r> Evidence<'r> {
                 start_line: line_number,
                 is_echo,
                 checks_files: is_of_checker(text),
+                runs_whatever_happened,
                 ..OpenSection::default()
             },
         );
@@ -493,7 +510,9 @@ impl<'r> Evidence<'r> {
             kept <= KEPT_OF_SECTION || line.features.get(Trait::SpecificRule) > 0.0
         });
         lines.sort_by_key(|line| line.candidate.ordinal);
-        self.failed.push_back(FailedSection { numbers, lines });
+        let runs_whatever_happened = section.runs_whatever_happened;
+        let failed = FailedSection { numbers, lines, is_known_to_fail, runs_whatever_happened };
+        self.failed.push_back(failed);
         if self.failed.len() > FAILED_SECTIONS {
             self.failed.pop_front();
         }
@@ -633,18 +652,53 @@ impl<'r> Evidence<'r> {
             let is_new = self.baseline.and_then(|logs| logs.is_in_green(shape)) == Some(false);
             line.features.flag(Trait::OtherStep, is_step_known && !is_new);
         }
-        let last = self.failed_count.checked_sub(1);
+        let counting = self.counting_sections();
+        let last = counting.iter().rposition(|counts| *counts);
         let mut failed_sections = vec![];
-        for FailedSection { numbers, lines: of_section } in self.failed {
-            failed_sections.push(numbers);
-            for mut line in of_section {
-                line.features.flag(Trait::LastFailingSection, line.section == last);
+        for (index, section) in self.failed.into_iter().enumerate() {
+            if counting[index] {
+                failed_sections.push(section.numbers);
+            }
+            for mut line in section.lines {
+                line.features.flag(Trait::LastFailingSection, last == Some(index));
+                if !counting[index] {
+                    line.section = None;
+                    line.features.flag(Trait::FailingSection, false);
+                    line.features.flag(Trait::NearTheEnd, false);
+                    line.features.flag(Trait::OtherStep, true);
+                    // As of every line outside failed sections.
+                    let distance = end.saturating_sub(line.candidate.ordinal);
+                    line.features.set(Trait::DistanceToEnd, log_count_u64(distance));
+                }
                 lines.push(line);
             }
         }
         lines.sort_by_key(|line| line.candidate.ordinal);
         WeighedLog { rules: self.rules, lines, failed_sections }
     }
+
+    /// Which of the failed steps may have ended the job, if its steps are known. Those that run whatever happened
+    /// haven't, unless no other one failed. A step after which others run was allowed to fail (`continue-on-error`), so
+    /// the last one decides, unless it says nothing: it may only repeat that an earlier one failed.
+    fn counting_sections(&self) -> Vec<bool> {
+        let ends_job = |section: &FailedSection| !section.runs_whatever_happened;
+        let mut counting: Vec<bool> = self.failed.iter().map(ends_job).collect();
+        let last = counting.iter().rposition(|counts| *counts);
+        let Some(last) = last.filter(|_| self.has_steps) else {
+            return vec![true; counting.len()];
+        };
+        let section = &self.failed[last];
+        if section.is_known_to_fail && section.lines.iter().any(explains) {
+            counting[..last].fill(false);
+        }
+        counting
+    }
+}
+
+/// Whether a line of a failed section says enough to be named.
+fn explains(line: &WeighedLine) -> bool {
+    line.features.get(Trait::SpecificRule) > 0.0
+        || (line.features.score() > score_of_no_line() && line.tells_of_failure(false))
 }
 
 fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item = String> {

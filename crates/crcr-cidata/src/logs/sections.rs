@@ -1,5 +1,11 @@
 //! Where the steps and commands of a log start and end, as runners write it.
 
+use std::sync::LazyLock;
+
+use regex_automata::meta::Regex;
+
+use super::features::line_regex;
+
 /// What a line that may start a section is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SectionStart {
@@ -23,6 +29,30 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
     } else {
         None
     }
+}
+
+/// Whether the command or action of a step is one that people have run also after a failure (`if: always()`).
+///
+/// It shows logs, uploads what is there, cleans up or looks at what earlier steps did, and may itself fail for lack of
+/// what the failed step would have made.
+pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
+    RUNS_WHATEVER_HAPPENED.is_match(step)
+}
+
+static RUNS_WHATEVER_HAPPENED: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|.*(?:-report|annotat|artifact|cache/save|clean[-_]?up|codecov|coveralls|junit|notify|publish-unit|slack|summary|tear[-_]?down|upload| (?:describe|down|logs|stop)(?:\s|$)))",
+    )
+});
+
+/// Whether an action says that it lacks files or an artifact: those that an earlier step or job would have made.
+pub(super) fn lacks_artifact(line: &[u8]) -> bool {
+    const TEXTS: [&str; 3] = [
+        "No files were found with the provided path",
+        "Unable to download artifact",
+        "Artifact not found for name",
+    ];
+    TEXTS.iter().any(|text| contains(line, text.as_bytes()))
 }
 
 /// How a section ended.
@@ -83,6 +113,24 @@ fn contains(line: &[u8], text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_after_a_failure_are_told_from_those_that_fail_themselves() {
+        for step in [
+            "actions/upload-artifact@v4",
+            "codecov/codecov-action@v5",
+            "dorny/test-reporter@v2",
+            "cat build/config.log",
+            "docker compose down",
+            "if [ \"$OUTCOME\" != success ]; then",
+            "[[ \"$RESULT\" == success ]]",
+        ] {
+            assert!(runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
+        }
+        for step in ["pytest tests", "make -C docs html", "golangci/golangci-lint-action@v6"] {
+            assert!(!runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
+        }
+    }
 
     #[test]
     fn ends_of_steps_are_known_as_github_and_other_ci_write_them() {

@@ -67,3 +67,48 @@ fn head_or_hint_of_a_tool_gives_way_to_the_line_that_it_is_about() {
                ERROR:   flake8: commands failed\n##[error]Process completed with exit code 1.\n";
     assert!(found_line(tox).contains("F821"), "{}", found_line(tox));
 }
+
+/// A step of a job, with what it prints and its exit code, if it isn't 0.
+fn step(command: &str, output: &str, exit_code: u8) -> String {
+    let end = match exit_code {
+        0 => String::new(),
+        code => format!("##[error]Process completed with exit code {code}.\n"),
+    };
+    format!("##[group]Run {command}\n{command}\n##[endgroup]\n{output}\n{end}")
+}
+
+#[test]
+fn step_that_was_allowed_to_fail_gives_way_to_the_one_that_ended_the_job() {
+    let allowed = step(
+        "mypy src",
+        "src/old.py:10: error: Incompatible return value type  [return-value]\nFound 1 error in 1 file",
+        1,
+    );
+    let late = "Error: context deadline exceeded";
+    let of_script = step("helm upgrade --install app chart --wait", late, 1);
+    assert_eq!(found_line(&format!("{allowed}{of_script}Post job cleanup.\n")), late);
+    let missing = "##[error]The version '3.6' with architecture 'x64' was not found.";
+    let of_action = step("actions/setup-python@v5", missing, 0);
+    assert_eq!(found_line(&format!("{allowed}{of_action}Post job cleanup.\n")), missing);
+}
+
+#[test]
+fn failure_of_a_step_that_runs_whatever_happened_does_not_hide_the_first_one() {
+    let cause = "lint: failed with flake8 is not allowed, use allowlist_externals to allow it";
+    let failed = step("tox -e lint", cause, 1);
+    for after in [
+        step("cat build/config.log", "configure:3201: error: no acceptable ld found in $PATH", 1),
+        step("docker compose logs", "db-1  | ERROR:  relation \"old\" does not exist", 1),
+        step("if [ \"$OUTCOME\" != success ]; then", "error: the tests have failed", 1),
+    ] {
+        assert_eq!(found_line(&format!("{failed}{after}Post job cleanup.\n")), cause, "{after}");
+    }
+}
+
+#[test]
+fn earlier_failure_counts_if_the_last_failed_step_says_nothing() {
+    let error = "src/old.py:10: error: Incompatible return value type  [return-value]";
+    let failed = step("mypy src", error, 1);
+    let last = step("./check-results", "checked 2 results", 1);
+    assert_eq!(found_line(&format!("{failed}{last}Post job cleanup.\n")), error);
+}
