@@ -41,7 +41,7 @@ pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
 
 static RUNS_WHATEVER_HAPPENED: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|.*(?:-report|annotat|artifact|cache/save|clean[-_]?up|codecov|coveralls|junit|notify|publish-unit|slack|summary|tear[-_]?down|upload| (?:describe|down|logs|stop)(?:\s|$)))",
+        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|.*(?:-report|annotat|artifact|cache/save|clean[-_]?up|codecov|comment|coveralls|create-an-issue|github-script|junit|kubectl get|notify|prune|publish-unit|slack|summary|tear[-_]?down|upload|\blogs\b| (?:describe|down|stop)(?:\s|$)))",
     )
 });
 
@@ -120,6 +120,8 @@ mod tests {
             "actions/upload-artifact@v4",
             "codecov/codecov-action@v5",
             "dorny/test-reporter@v2",
+            "actions/github-script@v7",
+            "docker compose logs > all.txt",
             "cat build/config.log",
             "docker compose down",
             "if [ \"$OUTCOME\" != success ]; then",
