@@ -326,6 +326,7 @@ impl GeneratedMonth<'_> {
             details: ReportDetails {
                 check_run_id: Some(format!("{run}-{job}-2")),
                 phase: None,
+                tests: Some(test_counts(0)),
                 failed_tests: vec![],
                 ..row.details.clone()
             },
@@ -357,18 +358,14 @@ impl GeneratedMonth<'_> {
         job: &str,
         run: u64,
     ) -> ReportDetails {
-        let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
+        let failed_tests = self.failed_tests(phase);
+        let failing = failed_tests.len() as u64;
         let url = format!("https://github.com/{}/actions/runs/{run}", backend.repo);
         ReportDetails {
             check_run_id: Some(format!("{run}-{job}")),
             phase: phase.map(str::to_owned),
-            tests: Some(TestCounts {
-                passed: 1200 - failing,
-                failed: failing,
-                skipped: 31,
-                total: 1231,
-            }),
-            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
+            tests: Some(test_counts(failing)),
+            failed_tests,
             artifact_url: (failing > 0).then(|| format!("{url}#artifacts")),
             url: Some(url),
             environment: backend.environment.map(str::to_owned),
@@ -401,6 +398,20 @@ impl GeneratedMonth<'_> {
         format!("{high:08x}{low:032x}")
     }
 
+    /// Up to three, each once, as each run of a test has one result.
+    fn failed_tests(&mut self, phase: Option<&str>) -> Vec<FailedTest> {
+        let most = self.random.random_range(1..4_u64);
+        let most = if phase == Some("test") { most } else { 0 };
+        let mut tests: Vec<FailedTest> = vec![];
+        for _ in 0..most {
+            let test = self.failed_test();
+            if !tests.iter().any(|other| other.name == test.name) {
+                tests.push(test);
+            }
+        }
+        tests
+    }
+
     fn failed_test(&mut self) -> FailedTest {
         const NAMES: [&str; 6] = [
             "TestOps.test_add_float16",
@@ -425,6 +436,10 @@ impl GeneratedMonth<'_> {
         let tail = if self.random.random_bool(0.05) { 3.0 } else { 1.0 };
         (typical * around * tail * 10.0).round() / 10.0
     }
+}
+
+fn test_counts(failed: u64) -> TestCounts {
+    TestCounts { passed: 1200 - failed, failed, skipped: 31, total: 1231 }
 }
 
 fn seconds(seconds: f64) -> Duration {

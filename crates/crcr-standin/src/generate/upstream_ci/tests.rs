@@ -1,5 +1,6 @@
 //! The generated CI of upstream, as the pages read it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::ended_ci::EndedCi;
@@ -17,6 +18,22 @@ use crcr_results::test_runs::{TestQuery, TestRanking, TestRunResults as _};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 
 const UPSTREAM: &str = "example/torch";
+
+#[test]
+fn failed_job_names_each_of_its_failing_tests_once() {
+    let until: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
+    let mut failed = 0;
+    for fact in facts(1, until, 30, 12, UPSTREAM) {
+        let Fact::Attempt(row) = fact else { continue };
+        let details = row.details;
+        let names: BTreeSet<_> = details.failed_tests.iter().map(|test| &test.name).collect();
+        assert_eq!(names.len(), details.failed_tests.len(), "{:?}", details.failed_tests);
+        let counted = details.tests.map_or(0, |tests| tests.failed);
+        assert_eq!(names.len() as u64, counted, "{details:?}");
+        failed += usize::from(names.len() > 1);
+    }
+    assert!(failed > 9, "{failed}");
+}
 
 #[test]
 fn run_whose_failed_jobs_ran_again_has_ended_as_its_newest_jobs_did() {
