@@ -127,6 +127,26 @@ fn exception_that_a_tool_writes_below_its_traceback_is_the_message() {
 }
 
 #[test]
+fn message_of_tools_that_write_only_the_result_is_what_their_text_says() {
+    for (tool, name, message) in [
+        ("gotestsum", "TestFails", "all_test.go:10: \"<a>\" isn't \"b & c\""),
+        ("go-junit-report", "TestFails", "all_test.go:10: \"<a>\" isn't \"b & c\""),
+        (
+            "pytest-collection",
+            "test_unimportable",
+            "ModuleNotFoundError: No module named 'module_that_is_not_there'",
+        ),
+        ("nose2", "test_fails", "AssertionError: 1 != 2"),
+        ("boost", "fails_twice", "check 1 == 2 has failed [1 != 2]"),
+        ("common-test", "fails", "{{badmatch,2},"),
+    ] {
+        let case = named(tool, name);
+        assert_eq!(case.message().and_then(|message| message.lines().next()), Some(message));
+        assert!(case.message_details().is_some(), "{tool}");
+    }
+}
+
+#[test]
 fn failed_test_whose_teardown_fails_too_is_one_test() {
     let case = named("pytest-teardown", "test_fails_twice");
     assert_eq!((case.result, case.attempts), (TestResult::Failure, 2));

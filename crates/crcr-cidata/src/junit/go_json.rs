@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{
-    MAX_TEXT_BYTES, TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+    MAX_TEXT_BYTES, TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind, cause_of_go,
 };
 use serde::Deserialize;
 
@@ -460,16 +460,9 @@ fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
     }
 }
 
-/// The message is the crash or the time-out, else the first line that the test itself has printed.
 fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {
     cut(&mut output, MAX_TEXT_BYTES);
-    let is_own = |line: &&str| {
-        let starts = ["=== ", "--- ", "FAIL", "ok ", "PASS", "exit status", "#"];
-        !line.is_empty() && !starts.iter().any(|start| line.starts_with(start))
-    };
-    let is_crash = |line: &&str| line.starts_with("panic: ") || line.starts_with("fatal error: ");
-    let crash = output.lines().find(is_crash).filter(|_| output.contains("\ngoroutine "));
-    let message = crash.or_else(|| output.lines().map(str::trim).find(is_own)).map(str::to_owned);
+    let message = cause_of_go(&output).map(str::to_owned);
     let text = Some(output).filter(|output| !output.trim().is_empty());
     TestDetail { kind, type_name: None, message, text }
 }

@@ -86,8 +86,7 @@ impl TestCase {
     /// Message or text of the detail that explains the result.
     pub fn message(&self) -> Option<&str> {
         let kind = self.explaining_kind()?;
-        self.explaining(kind)
-            .find_map(|detail| detail.message.as_deref().or(detail.text.as_deref().map(cause)))
+        self.explaining(kind).find_map(TestDetail::explanation)
     }
 
     /// The text of the detail whose message is [`message`](Self::message), if it has both.
@@ -114,6 +113,60 @@ impl TestCase {
     fn explaining(&self, kind: TestDetailKind) -> impl Iterator<Item = &TestDetail> {
         self.details.iter().filter(move |detail| detail.kind == kind)
     }
+}
+
+/// Whether a message says no more than the result, as those of gotestsum, pytest (of a file), nose2, Boost.Test, Behave, mypy
+/// and Common Test do.
+fn says_only_result(message: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "failed",
+        "skipped",
+        "failure",
+        "test failure",
+        "collection failure",
+        "collection skipped",
+        "none",
+        "mypy produced messages",
+    ];
+    let message = message.trim();
+    let is_of_common_test = || {
+        message.starts_with("Test ")
+            && (message.ends_with(" failed!") || message.ends_with(" skipped!"))
+    };
+    WORDS.iter().any(|word| message.eq_ignore_ascii_case(word)) || is_of_common_test()
+}
+
+/// The part of a text that says what failed, where the message doesn't.
+fn cause_instead_of_result(text: &str) -> &str {
+    let is_pytest = |line: &&str| !line.starts_with(' ');
+    let of_pytest = text.lines().filter_map(|line| line.strip_prefix("E   ")).find(is_pytest);
+    let of_boost = || text.lines().find_map(|line| line.strip_prefix("- message: "));
+    let of_python = || Some(cause(text)).filter(|cause| *cause != text);
+    let found = of_pytest.or_else(of_boost).or_else(of_python).or_else(|| cause_of_go(text));
+    found.unwrap_or(text).trim()
+}
+
+/// What failed in the output of a test or a package of Go: the crash or the time-out, else the first line that the test
+/// itself has printed.
+pub fn cause_of_go(output: &str) -> Option<&str> {
+    let is_own = |line: &&str| {
+        let starts = ["=== ", "--- ", "FAIL", "ok ", "PASS", "exit status", "#"];
+        !line.is_empty() && !starts.iter().any(|start| line.starts_with(start))
+    };
+    let is_crash = |line: &&str| line.starts_with("panic: ") || line.starts_with("fatal error: ");
+    let crash = output.lines().find(is_crash).filter(|_| output.contains("\ngoroutine "));
+    if crash.is_some() {
+        return crash;
+    }
+    let mut own = output.lines().map(str::trim).filter(is_own);
+    let first = own.next()?;
+    // Testify and Gomega begin with a line break. Testify's next line is the trace.
+    if !(first.ends_with(':') && first.contains(".go:")) {
+        return Some(first);
+    }
+    let second = own.clone().next();
+    let error = own.find_map(|line| line.strip_prefix("Error:")).map(str::trim);
+    error.filter(|error| !error.is_empty()).or(second).or(Some(first))
 }
 
 /// The part of a text without a message of its own that says what failed: of Python's tracebacks the exception at the
@@ -155,6 +208,22 @@ pub struct TestDetail {
     /// The text in the element, at most [`MAX_TEXT_BYTES`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+impl TestDetail {
+    /// The message, or what the text says where there is none, or one that says no more than the result.
+    pub fn explanation(&self) -> Option<&str> {
+        let text = self.text.as_deref();
+        match self.message.as_deref() {
+            None => text.map(cause),
+            Some(message) => {
+                let text = text.filter(|text| says_only_result(message) && !text.trim().is_empty());
+                let is_output = message.starts_with("=== RUN ");
+                let of_output = || cause_of_go(message).filter(|_| is_output);
+                text.map(cause_instead_of_result).or_else(of_output).or(Some(message))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -289,6 +358,42 @@ mod tests {
         ] {
             let case = case(result, details());
             assert_eq!((case.message(), case.message_details()), (message, details_of_it));
+        }
+    }
+
+    #[test]
+    fn message_that_says_only_the_result_gives_way_to_the_cause_in_the_text() {
+        let go = "=== RUN   TestA\n    a_test.go:3: 1 isn't 2\n--- FAIL: TestA (0.00s)\n";
+        let testify = "=== RUN   TestAdd\n    add_test.go:9: \n        \tError Trace:\t/w/add_test.go:9\n        \t\
+                       Error:      \tShould be true\n        \tTest:       \tTestAdd\n--- FAIL: TestAdd (0.00s)\n";
+        let pytest = "ImportError while importing test module 'a.py'.\nTraceback:\na.py:1: in <module>\n    \
+                      import b\nE   ModuleNotFoundError: No module named 'b'";
+        let syntax = "E     File \"a.py\", line 1\nE       def x(:\nE   SyntaxError: invalid syntax";
+        let nose2 =
+            "Traceback (most recent call last):\n  File \"a.py\", line 7, in t\n    f()\nE: boom\n";
+        let crash = "panic: no setup\n\ngoroutine 1 [running]:\nmain.main()\nFAIL\tp\t0.005s\n";
+        let boost = "\nASSERTION FAILURE:\n- line   : 5\n- message: check 1 == 2 has failed\n";
+        for (message, text, cause) in [
+            ("Failed", go, "a_test.go:3: 1 isn't 2"),
+            ("Failed", testify, "Should be true"),
+            ("Failed", "    a_test.go:3: \n        Expected\n        1", "Expected"),
+            ("Failed", crash, "panic: no setup"),
+            ("Failed", "FAIL\tp [build failed]\n", "FAIL\tp [build failed]"),
+            ("Failed", " ", "Failed"),
+            ("collection failure", pytest, "ModuleNotFoundError: No module named 'b'"),
+            ("collection failure", syntax, "SyntaxError: invalid syntax"),
+            ("test failure", nose2, "E: boom"),
+            ("failure", boost, "check 1 == 2 has failed"),
+            ("Test t in s failed!", "{badmatch,2}", "{badmatch,2}"),
+            ("1 isn't 2", "E   other", "1 isn't 2"),
+            ("Test of failed!", "", "Test of failed!"),
+            (go, " ", "a_test.go:3: 1 isn't 2"),
+        ] {
+            let failure = detail(TestDetailKind::Failure, Some(message), Some(text));
+            let case = case(TestResult::Failure, vec![failure]);
+            assert_eq!(case.message(), Some(cause), "{message}: {text}");
+            let whole = Some(text).filter(|text| !text.trim().is_empty());
+            assert_eq!(case.message_details(), whole, "{message}");
         }
     }
 

@@ -4,7 +4,7 @@ pub(crate) mod clickhouse;
 pub(crate) mod sqlite;
 
 use async_trait::async_trait;
-use crcr_domain::ci_data::test_run::{TestResult, TestRowKind};
+use crcr_domain::ci_data::test_run::{TestDetail, TestResult, TestRowKind};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -84,14 +84,10 @@ pub struct FailedTestOfJob {
 /// Characters of a message.
 const MAX_MESSAGE: usize = 2000;
 
-/// The first message of a report's details.
+/// The first explanation among a report's details.
 pub(crate) fn message(details: &str) -> Option<String> {
-    let details: Vec<crcr_domain::ci_data::test_run::TestDetail> =
-        serde_json::from_str(details).ok()?;
-    let text = |detail: &crcr_domain::ci_data::test_run::TestDetail| {
-        detail.message.clone().or_else(|| detail.text.clone())
-    };
-    let message = details.iter().find_map(text)?;
+    let details: Vec<TestDetail> = serde_json::from_str(details).ok()?;
+    let message = details.iter().find_map(TestDetail::explanation)?;
     Some(message.chars().take(MAX_MESSAGE).collect())
 }
 
