@@ -202,6 +202,28 @@ fn propose_adds_flaky_tests_and_removes_only_entries_that_no_longer_fail() {
 }
 
 #[test]
+fn proposed_entry_of_a_browsers_test_is_of_that_browser_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let of = |browser: &str, inner: &str| {
+        format!(
+            "<testsuite name='s'><properties><property name='browser' value='{browser}'/></properties>\
+             <testcase classname='a.spec' name='log in' time='0.1'>{inner}</testcase></testsuite>"
+        )
+    };
+    let suites = of("firefox", "<flakyFailure message='once'/>") + &of("chromium", "");
+    fs::create_dir_all(folder.join("reports")).unwrap();
+    fs::write(folder.join("reports/b.xml"), format!("<testsuites>{suites}</testsuites>")).unwrap();
+    let results = load(folder, 3, &[("test_passes", 0, 0)]);
+    let ran = propose(folder, &results).run().expect_code(0);
+    assert!(ran.stderr.contains("1 test to add"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("+- pattern: \"a.spec.log in (firefox)\"\n"), "{}", ran.stdout);
+    apply(folder, &ran.stdout);
+    let again = propose(folder, &results).run().expect_code(0);
+    assert_eq!(again.stdout, "", "the entry covers the test that it was made for");
+}
+
+#[test]
 fn proposed_entry_covers_the_test_in_its_next_run_although_an_address_in_its_name_is_another() {
     let folder = tempfile::tempdir().unwrap();
     let results = load(folder.path(), 4, &[("test_p[&lt;Foo object at 0x7f4296f7d550&gt;]", 4, 0)]);

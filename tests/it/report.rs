@@ -297,6 +297,27 @@ fn junit_reports_are_counted_and_failing_tests_named() {
 }
 
 #[test]
+fn test_that_fails_in_two_browsers_is_named_with_each() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let run = job.report(
+        &relay,
+        &["--status", "completed", "--conclusion", "failure", "--junit", "*.xml"],
+    );
+    let of = |browser: &str| {
+        format!(
+            "<testsuite name='a.spec.js'><properties><property name='browser' value='{browser}'/></properties>\
+             <testcase classname='a.spec.js' name='log in' time='1'><failure message='no'/></testcase></testsuite>"
+        )
+    };
+    let suites = of("chromium") + &of("firefox");
+    fs::write(run.folder().join("a.xml"), format!("<testsuites>{suites}</testsuites>")).unwrap();
+    run.run().expect_code(0);
+    let failed = relay.next().body["workflow"]["failed_tests"].take();
+    let names: Vec<_> = failed.as_array().unwrap().iter().map(|test| &test["name"]).collect();
+    assert_eq!(names, ["a.spec.js.log in (chromium)", "a.spec.js.log in (firefox)"]);
+}
+
+#[test]
 fn job_that_is_green_in_spite_of_failed_tests_is_reported_as_a_failure() {
     for (conclusion, report, told, warning) in [
         ("success", "<failure/>", "failure", Some("the job succeeded, and 1 test in")),

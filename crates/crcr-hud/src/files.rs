@@ -33,8 +33,9 @@ impl RepositoryFiles {
     /// Of the entries that cover a test, the one that ends last.
     pub(crate) fn quarantine_of(&self, test: &TestIdentity, today: Date) -> Option<QuarantineView> {
         let entries = self.quarantine.iter().flatten();
-        let covering =
-            entries.filter(|entry| entry.matches(&test.suite, &test.classname, &test.name));
+        let variant = test.variant.as_deref();
+        let covering = entries
+            .filter(|entry| entry.matches(&test.suite, &test.classname, &test.name, variant));
         let last = covering.max_by_key(|entry| entry.expiry);
         last.map(|entry| QuarantineView::new(entry, today))
     }

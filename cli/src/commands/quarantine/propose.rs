@@ -12,7 +12,7 @@ use crcr_domain::ci_data::codeowners::Codeowners;
 use crcr_domain::ci_data::quarantine::{
     MAX_BYTES, ParsedQuarantine, QuarantineEntry, QuarantineMode,
 };
-use crcr_domain::ci_data::test_run::full_name;
+use crcr_domain::ci_data::test_run::{full_name, name_with_variant};
 use crcr_results::Results;
 use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
 use jiff::ToSpan as _;
@@ -126,7 +126,10 @@ async fn new_entries(
     let mut stats =
         results.test_stats(&query(args, TestRanking::Flaky, None)).await.map_err(not_read)?;
     stats.retain(|test| test.flaky >= MIN_FLAKY && test.share(test.flaky) * 100.0 >= args.at_least);
-    let name = |test: &TestStats| full_name(&test.suite, &test.classname, &test.name);
+    let name = |test: &TestStats| {
+        let name = full_name(&test.suite, &test.classname, &test.name);
+        name_with_variant(name, test.variant.as_deref())
+    };
     stats.sort_by(|a, b| {
         let order = b.share(b.flaky).total_cmp(&a.share(a.flaky)).then(b.flaky.cmp(&a.flaky));
         order.then_with(|| name(a).cmp(&name(b)))
@@ -136,9 +139,9 @@ async fn new_entries(
     let mut seen = BTreeSet::new();
     let mut new = vec![];
     for test in &stats {
-        let is_of =
-            |entry: &&QuarantineEntry| entry.matches(&test.suite, &test.classname, &test.name);
+        let is_of = |entry: &&QuarantineEntry| covers(entry, test);
         let pattern = lasting_pattern(&args.stored.repo, &test.suite, &test.classname, &test.name);
+        let pattern = name_with_variant(pattern, test.variant.as_deref());
         let pattern: String =
             pattern.chars().map(|c| if c.is_control() { '*' } else { c }).collect();
         if let Some(entry) = entries.iter().find(is_of) {
@@ -210,8 +213,11 @@ async fn no_longer_fails(
     }
     // What is stored has no suite in the name that is searched.
     let search = |text: &str| text.split('*').max_by_key(|part| part.len()).map(str::to_owned);
-    let name = entry.pattern.rsplit('.').next().and_then(search).filter(|part| !part.is_empty());
-    let search = name.or_else(|| search(&entry.pattern)).unwrap_or_default();
+    // Nor a variant, which may have a dot.
+    let without_variant = entry.pattern.strip_suffix(')').and_then(|name| name.rsplit_once(" ("));
+    let pattern = without_variant.map_or(&*entry.pattern, |(name, _)| name);
+    let name = pattern.rsplit('.').next().and_then(search).filter(|part| !part.is_empty());
+    let search = name.or_else(|| search(pattern)).unwrap_or_default();
     let stats = results
         .test_stats(&query(args, TestRanking::Slow, Some(search)))
         .await
@@ -220,12 +226,15 @@ async fn no_longer_fails(
         return Ok(false);
     }
     let (mut runs, mut bad) = (0, 0);
-    for test in stats.iter().filter(|test| entry.matches(&test.suite, &test.classname, &test.name))
-    {
+    for test in stats.iter().filter(|test| covers(entry, test)) {
         runs += test.runs_not_skipped();
         bad += test.flaky + test.failures;
     }
     Ok(runs >= MIN_RUNS && bad == 0)
+}
+
+fn covers(entry: &QuarantineEntry, test: &TestStats) -> bool {
+    entry.matches(&test.suite, &test.classname, &test.name, test.variant.as_deref())
 }
 
 fn query(args: &ProposeArgs, ranking: TestRanking, search: Option<String>) -> TestQuery {

@@ -10,7 +10,7 @@ use crcr_cidata::junit::{
 };
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
-use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally, name_with_variant};
 use crcr_domain::protocol::callback::{
     FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
 };
@@ -231,6 +231,7 @@ fn failed_test(case: &TestCase) -> FailedTest {
         (_, true) => class.to_string(),
         (false, false) => format!("{class}.{}", case.name),
     };
+    let name = name_with_variant(name, case.variant.as_deref());
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     let message =
         if is_unfinished(case) { Some("the report ends within this test") } else { case.message() };

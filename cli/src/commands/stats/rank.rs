@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crcr_domain::ci_data::test_run::full_name;
+use crcr_domain::ci_data::test_run::{full_name, name_with_variant};
 use crcr_domain::results::Rate;
 use crcr_results::retention::day_of;
 use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
@@ -85,10 +85,8 @@ fn text(
 ) -> String {
     let mut text = String::new();
     for test in stats {
-        let mut name = full_name(&test.suite, &test.classname, &test.name);
-        if let Some(variant) = &test.variant {
-            let _ = write!(name, " ({variant})");
-        }
+        let name = full_name(&test.suite, &test.classname, &test.name);
+        let mut name = name_with_variant(name, test.variant.as_deref());
         let owners = owners(test).join(" ");
         if !owners.is_empty() {
             let _ = write!(name, "  {owners}");

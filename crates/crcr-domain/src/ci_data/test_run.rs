@@ -195,6 +195,14 @@ pub fn full_name(suite: &str, classname: &str, name: &str) -> String {
     }
 }
 
+/// The name of a test with what it ran with behind it, such as `login (Mobile Safari)`.
+pub fn name_with_variant(name: String, variant: Option<&str>) -> String {
+    match variant {
+        Some(variant) => format!("{name} ({variant})"),
+        None => name,
+    }
+}
+
 /// A child of a test's element, such as `<failure>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestDetail {

@@ -155,9 +155,10 @@ async fn listed_entries(
     let mut found: Vec<ListedEntry> = entries
         .iter()
         .map(|entry| {
-            let covered = failing
-                .values()
-                .filter(|test| entry.matches(&test.suite, &test.classname, &test.name));
+            let covered = failing.values().filter(|test| {
+                let variant = test.variant.as_deref();
+                entry.matches(&test.suite, &test.classname, &test.name, variant)
+            });
             let (mut failures, mut flaky, mut failing_tests) = (0, 0, 0);
             for test in covered {
                 failures += test.failures;

@@ -199,8 +199,10 @@ fn listed(
         owners.owners_of_test(repository, stats.file.as_deref(), &stats.classname).to_vec()
     });
     let entries = files.and_then(|files| files.quarantine.as_deref()).unwrap_or_default();
+    let variant = stats.variant.as_deref();
     let is_quarantined = entries.iter().any(|entry| {
-        !entry.is_expired(today) && entry.matches(&stats.suite, &stats.classname, &stats.name)
+        !entry.is_expired(today)
+            && entry.matches(&stats.suite, &stats.classname, &stats.name, variant)
     });
     ListedTest { owners: owners.unwrap_or_default(), is_quarantined, stats }
 }

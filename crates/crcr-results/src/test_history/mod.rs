@@ -4,7 +4,9 @@ pub(crate) mod clickhouse;
 pub(crate) mod sqlite;
 
 use async_trait::async_trait;
-use crcr_domain::ci_data::test_run::{TestDetail, TestResult, TestRowKind};
+use crcr_domain::ci_data::test_run::{
+    TestDetail, TestResult, TestRowKind, full_name, name_with_variant,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -151,12 +153,17 @@ pub trait TestHistoryResults: Send + Sync {
     ) -> Result<Vec<FailedTestOfJob>, ResultsError>;
 }
 
-/// The ends of `CLASS.NAME` that may be the name: both can have dots.
+/// The ends of `CLASS.NAME` that may be the name: both can have dots. A variant in brackets may follow.
 pub(crate) fn possible_names(full: &str) -> Vec<String> {
     const MAX_SPLITS: usize = 40;
-    let ends = full.match_indices('.').map(|(at, _)| full[at + 1..].to_owned());
-    std::iter::once(full.to_owned())
-        .chain(ends)
+    let without_variant = full.strip_suffix(')').and_then(|full| full.rsplit_once(" ("));
+    let all = [Some(full), without_variant.map(|(name, _)| name)];
+    all.into_iter()
+        .flatten()
+        .flat_map(|full| {
+            let ends = full.match_indices('.').map(move |(at, _)| &full[at + 1..]);
+            std::iter::once(full).chain(ends).map(str::to_owned)
+        })
         .filter(|name| !name.is_empty())
         .take(MAX_SPLITS)
         .collect()
@@ -164,9 +171,8 @@ pub(crate) fn possible_names(full: &str) -> Vec<String> {
 
 /// Whether a test goes by this name.
 pub(crate) fn is_named(test: &TestIdentity, asked: &str) -> bool {
-    test.name == asked
-        || crcr_domain::ci_data::test_run::full_name(&test.suite, &test.classname, &test.name)
-            == asked
+    let full = full_name(&test.suite, &test.classname, &test.name);
+    test.name == asked || full == asked || name_with_variant(full, test.variant.as_deref()) == asked
 }
 
 #[cfg(test)]
@@ -223,6 +229,7 @@ mod tests {
     fn name_may_begin_behind_each_dot() {
         assert_eq!(possible_names("a.b.c"), ["a.b.c", "b.c", "c"]);
         assert_eq!(possible_names("a."), ["a."]);
+        assert_eq!(possible_names("a.b (x)"), ["a.b (x)", "b (x)", "a.b", "b"]);
         assert_eq!(possible_names(&"x.".repeat(99)).len(), 40);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crcr_domain::ci_data::quarantine::{Quarantine, QuarantineEntry};
 use crcr_domain::ci_data::test_row::{ReportRows, ReportSource, TestRunRow};
-use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
+use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, name_with_variant};
 use serde_json::{Value, json};
 
 use super::read::{QuarantinedFile, ReadCounts};
@@ -63,10 +63,7 @@ impl TestList {
 
 /// With what it ran with, such as a browser.
 fn shown_name(case: &TestCase) -> String {
-    match &case.variant {
-        Some(variant) => format!("{} ({variant})", case.full_name()),
-        None => case.full_name(),
-    }
+    name_with_variant(case.full_name(), case.variant.as_deref())
 }
 
 impl CollectedTests {

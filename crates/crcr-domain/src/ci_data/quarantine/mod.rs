@@ -13,7 +13,7 @@ use std::ops::Range;
 use jiff::civil::Date;
 use serde::Serialize;
 
-use super::test_run::{TestCase, TestResult, TestRowKind, full_name};
+use super::test_run::{TestCase, TestResult, TestRowKind, full_name, name_with_variant};
 use crate::diagnostic::{Findings, SourceText};
 use crate::repo::Oncall;
 
@@ -38,8 +38,8 @@ names! { QuarantineMode { Run "run", Skip "skip" } }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantineEntry {
-    /// The full name of a test, see [`full_name`]. `*` stands for any characters, and all
-    /// others for themselves.
+    /// The full name of a test, see [`full_name`], with or without its variant, see [`name_with_variant`]. `*` stands for
+    /// any characters, and all others for themselves.
     pub pattern: String,
     pub owner: Oncall,
     pub reason: String,
@@ -55,9 +55,10 @@ impl QuarantineEntry {
         self.expiry < today
     }
 
-    /// Whether the pattern is of this test. One without a class also goes by its name alone.
-    pub fn matches(&self, suite: &str, classname: &str, name: &str) -> bool {
-        names(suite, classname, name).any(|name| matches_name(&self.pattern, &name))
+    /// Whether the pattern is of this test. One without a class also goes by its name alone, and a pattern without a
+    /// variant is of all of them.
+    pub fn matches(&self, suite: &str, classname: &str, name: &str, variant: Option<&str>) -> bool {
+        names(suite, classname, name, variant).any(|name| matches_name(&self.pattern, &name))
     }
 }
 
@@ -100,18 +101,20 @@ impl Quarantine {
         if !is_coverable(case) {
             return None;
         }
-        let (suite, class, name) = (&case.suite, &case.classname, &case.name);
-        let exact = names(suite, class, name).find_map(|name| self.exact.get(&name)).copied();
-        let matching = |at: &&usize| self.entries[**at].matches(suite, class, name);
+        let exact = names_of(case).find_map(|name| self.exact.get(&name)).copied();
+        let matching = |at: &&usize| pattern_matches(&self.entries[**at], case);
         let at = exact.or_else(|| self.wildcards.iter().find(matching).copied())?;
         Some(&self.entries[at])
     }
 
     /// The entry that would cover the failure if it hadn't ended.
     pub fn expired(&self, case: &TestCase) -> Option<&QuarantineEntry> {
-        let (suite, class, name) = (&case.suite, &case.classname, &case.name);
-        self.expired.iter().find(|entry| is_coverable(case) && entry.matches(suite, class, name))
+        self.expired.iter().find(|entry| is_coverable(case) && pattern_matches(entry, case))
     }
+}
+
+fn pattern_matches(entry: &QuarantineEntry, case: &TestCase) -> bool {
+    entry.matches(&case.suite, &case.classname, &case.name, case.variant.as_deref())
 }
 
 fn is_coverable(case: &TestCase) -> bool {
@@ -120,12 +123,26 @@ fn is_coverable(case: &TestCase) -> bool {
         && !case.name.is_empty()
 }
 
-fn names(suite: &str, classname: &str, name: &str) -> impl Iterator<Item = String> {
+fn names_of(case: &TestCase) -> impl Iterator<Item = String> {
+    names(&case.suite, &case.classname, &case.name, case.variant.as_deref())
+}
+
+/// What a test goes by: the names with its variant first, as they say more.
+fn names(
+    suite: &str,
+    classname: &str,
+    name: &str,
+    variant: Option<&str>,
+) -> impl Iterator<Item = String> {
     let alone = classname.trim().is_empty().then(|| name.to_owned());
     let full = full_name(suite, classname, name);
     // A pattern without quotes has no blanks at its ends.
     let trimmed = (full.trim() != full).then(|| full.trim().to_owned());
-    [Some(full), alone, trimmed].into_iter().flatten()
+    let names = [Some(full), alone, trimmed];
+    let with_variant = variant.map(|variant| {
+        names.clone().map(|name| name.map(|name| name_with_variant(name, Some(variant))))
+    });
+    with_variant.into_iter().flatten().chain(names).flatten()
 }
 
 fn matches_name(pattern: &str, name: &str) -> bool {

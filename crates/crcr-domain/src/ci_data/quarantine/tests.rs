@@ -202,6 +202,28 @@ fn crash_suite_failure_unfinished_and_expired_tests_are_never_covered() {
     assert!(expired.expired(&unfinished).is_none());
 }
 
+#[test]
+fn pattern_with_a_variant_covers_the_test_there_only_and_one_without_everywhere() {
+    let text = |pattern: &str, owner: &str| {
+        format!("- {{pattern: '{pattern}', owner: {owner}, reason: r, expiry: 2026-12-01}}\n")
+    };
+    let of = |variant: Option<&str>| TestCase {
+        variant: variant.map(Into::into),
+        ..failure("a.spec.js", "log in")
+    };
+    let firefox = quarantine(&text("a.spec.js.log in (firefox)", "alice"));
+    assert!(firefox.covers(&of(Some("firefox"))).is_some());
+    assert!(firefox.covers(&of(Some("chromium"))).is_none(), "it fails in another browser, too");
+    assert!(firefox.covers(&of(None)).is_none());
+    let any = text("a.spec.js.log in", "bob");
+    assert!(quarantine(&any).covers(&of(Some("chromium"))).is_some());
+    let both = quarantine(&(any + &text("a.spec.js.log in (firefox)", "alice")));
+    assert_eq!(both.covers(&of(Some("firefox"))).unwrap().owner.as_str(), "alice");
+    let wide = quarantine(&text("a.spec.js.* (firefox)", "alice"));
+    assert!(wide.covers(&of(Some("firefox"))).is_some());
+    assert!(wide.covers(&of(Some("chromium"))).is_none());
+}
+
 /// jest-junit gives a test outside of any `describe` a class that begins with a blank.
 #[test]
 fn blanks_at_the_ends_of_a_name_are_matched_with_and_without_quotes() {
