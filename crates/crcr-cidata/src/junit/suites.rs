@@ -60,7 +60,7 @@ pub(super) enum CaseMarks {
 pub(super) enum LinterReport {
     /// By its text. Warnings are counted among its suites' `errors`.
     Eslint,
-    /// By the `type` of the failure.
+    /// By the `type` of the failure, as stylelint's does.
     Tslint,
     /// By the first word of the failure.
     Swiftlint,

@@ -51,7 +51,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
         let mut is_xctest = false;
-        let (mut linter, mut is_biome) = (None, false);
+        let (mut linter, mut is_biome, mut is_stylelint) = (None, false, false);
         self.each_attribute(
             tag,
             line,
@@ -68,7 +68,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     has_id = true;
                     is_named |= !raw.is_empty();
                 }
-                "package" => linter = linter.or((raw == "tslint").then_some(LinterReport::Tslint)),
+                "package" => {
+                    is_stylelint = raw == "stylelint.rules";
+                    let is_of_type = raw == "tslint" || is_stylelint;
+                    linter = linter.or(is_of_type.then_some(LinterReport::Tslint));
+                }
                 _ => {
                     has_name = true;
                     is_named |= !raw.is_empty();
@@ -90,7 +94,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(root) = self.suites.last_mut() {
             (root.declared, root.line) = (declared, line);
             root.has_failed = has_failed;
-            root.errors_are_failures = is_criterion;
+            root.errors_are_failures = is_criterion || is_stylelint;
             root.marks = linter.map_or(CaseMarks::None, CaseMarks::Linter);
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
