@@ -172,6 +172,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             run: 0,
             inner: None,
             status_text: LimitedText::default(),
+            failure_output: LimitedText::default(),
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) enum ReportElement {
     SuiteOutput,
     /// Output of a test, wherever in it.
     Output,
+    /// Output behind a failure that says nothing.
+    FailureOutput,
     Properties,
     Other,
 }
@@ -67,6 +69,8 @@ pub(super) struct OpenCase {
     pub inner: Option<bool>,
     /// What an element says of its result.
     status_text: LimitedText,
+    /// What it printed, if its failure says nothing.
+    failure_output: LimitedText,
 }
 
 impl OpenCase {
@@ -75,6 +79,15 @@ impl OpenCase {
         if self.status.is_none_or(|known| known == TestResult::Success) {
             self.status = result.or(self.status);
         }
+    }
+
+    /// The failure that was read last, if it says nothing, as those of CTest, Meson and libtest.
+    fn silent_failure(&mut self) -> Option<&mut TestDetail> {
+        self.case.details.last_mut().filter(|detail| {
+            matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error)
+                && detail.message.is_none()
+                && detail.text.is_none()
+        })
     }
 }
 
@@ -181,6 +194,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             (Some(ReportElement::SuiteOutput), _) => return text.read_text(&mut self.crash),
             (Some(ReportElement::Status), _) => match &mut self.case {
                 Some(open) => return text.read_text(&mut open.status_text),
+                None => return text.read_text(&mut ()),
+            },
+            (Some(ReportElement::FailureOutput), _) => match &mut self.case {
+                Some(open) => return text.read_text(&mut open.failure_output),
                 None => return text.read_text(&mut ()),
             },
             (Some(ReportElement::Message), Some(detail)) => {
@@ -307,7 +324,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     self.findings.add(JunitRule::Warning, line, message);
                     ReportElement::Other
                 }
-                "system-out" | "system-err" => ReportElement::Output,
+                "system-out" | "system-err" => {
+                    let is_silent = |open: &mut OpenCase| open.silent_failure().is_some();
+                    match self.case.as_mut().is_some_and(is_silent) {
+                        true => ReportElement::FailureOutput,
+                        false => ReportElement::Output,
+                    }
+                }
                 "properties" => ReportElement::Properties,
                 // Python's own tests write `<outcome>UNEXPECTED_SUCCESS</outcome>`.
                 "outcome" | "result" | "status" => ReportElement::Status,
@@ -341,9 +364,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     _ => ReportElement::Other,
                 }
             }
-            Some(ReportElement::Output | ReportElement::SuiteOutput | ReportElement::Status) => {
+            Some(
                 ReportElement::Output
-            }
+                | ReportElement::FailureOutput
+                | ReportElement::SuiteOutput
+                | ReportElement::Status,
+            ) => ReportElement::Output,
         })
     }
 
@@ -364,6 +390,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 if let Some(open) = &mut self.case {
                     let text = std::mem::take(&mut open.status_text).trimmed();
                     open.state(text.and_then(|text| status_result(&text)));
+                }
+            }
+            Some(ReportElement::FailureOutput) => {
+                if let Some(open) = &mut self.case {
+                    let output = std::mem::take(&mut open.failure_output).trimmed();
+                    if let Some(failure) = open.silent_failure() {
+                        failure.text = output;
+                    }
                 }
             }
             Some(ReportElement::SuiteOutput) => {

@@ -70,6 +70,26 @@ fn traceback_without_a_message_is_told_by_its_exception() {
 }
 
 #[test]
+fn failure_that_says_nothing_is_told_by_what_the_test_printed() {
+    let message = |inside: &str| {
+        let report = read(format!(
+            "<testsuite name='s'><testcase name='t' time='0'>{inside}</testcase></testsuite>"
+        ));
+        report.cases[0].message().map(str::to_owned)
+    };
+    let output = "<system-out>\n<![CDATA[a.cc:3: x &lt; 1]]>\n</system-out>";
+    for failure in ["<failure message=''/>", "<failure/>", "<error type='crash'> </error>"] {
+        let told = message(&format!("{failure}<system-out/>{output}<system-err>late</system-err>"));
+        assert_eq!(told.as_deref(), Some("a.cc:3: x &lt; 1"), "{failure}");
+    }
+    for said in ["<failure message='no'/>", "<failure>no</failure>"] {
+        assert_eq!(message(&format!("{said}{output}")).as_deref(), Some("no"));
+    }
+    assert_eq!(message(&format!("<skipped/>{output}")), None);
+    assert_eq!(message(output), None, "it passed");
+}
+
+#[test]
 fn failures_that_are_declared_and_have_no_test_count_and_are_a_finding() {
     for (xml, failures, errors) in [
         (
