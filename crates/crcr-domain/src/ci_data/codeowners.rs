@@ -32,18 +32,29 @@ impl Codeowners {
 
     /// Such as `@alice` and `@org/team`. The last rule that matches the path counts.
     pub fn owners(&self, path: &str) -> &[String] {
-        let path = path.strip_prefix("./").unwrap_or(path).trim_start_matches('/');
-        if path.len() > MAX_PATH_BYTES {
-            return &[];
-        }
-        let parts: Vec<&str> = path.split('/').collect();
-        let rule = self.rules.iter().rev().find(|rule| rule.matches(&parts));
-        rule.map_or(&[], |rule| &rule.owners)
+        self.owners_of_any(&[path])
+    }
+
+    fn owners_of_any(&self, paths: &[&str]) -> &[String] {
+        let paths: Vec<Vec<&str>> = paths
+            .iter()
+            .map(|path| path.trim_start_matches("./").trim_start_matches('/'))
+            .filter(|path| path.len() <= MAX_PATH_BYTES)
+            .map(|path| path.split('/').collect())
+            .collect();
+        let is_of = |rule: &&OwnerRule| paths.iter().any(|parts| rule.matches(parts));
+        self.rules.iter().rev().find(is_of).map_or(&[], |rule| &rule.owners)
     }
 
     /// Who owns a test: the owners of the file that its report names, else of the path that its class tells.
     pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
-        let Some(file) = file else { return self.owners(&path_of_class(repository, class)) };
+        let Some(file) = file.or(Some(class).filter(|class| is_path(class))) else {
+            let path = path_of_class(repository, class);
+            // Where Maven and Gradle have the tests of a project.
+            let of_java = format!("src/test/java/{path}");
+            let places = if is_java_class(class) { vec![&*path, &*of_java] } else { vec![&*path] };
+            return self.owners_of_any(&places);
+        };
         // Runners check a repository out into `…/NAME/NAME`.
         let name = repository.rsplit('/').next().unwrap_or(repository);
         let checkout = format!("/{name}/{name}/");
@@ -52,6 +63,23 @@ impl Codeowners {
         let path = file.find(&checkout).map_or(&*file, |at| &file[at + checkout.len()..]);
         self.owners(path)
     }
+}
+
+/// Playwright, Vitest and others name a test's file as its class.
+fn is_path(class: &str) -> bool {
+    const SCRIPTS: [&str; 8] = ["js", "cjs", "mjs", "jsx", "ts", "cts", "mts", "tsx"];
+    let extension = class.rsplit_once('.').map_or("", |(_, extension)| extension);
+    !class.contains(char::is_whitespace) && SCRIPTS.contains(&extension)
+}
+
+/// `com.acme.FooTest`, or `com.acme.FooTest$Inner`: a domain tells it from a module of Python.
+fn is_java_class(class: &str) -> bool {
+    const DOMAINS: [&str; 12] =
+        ["com", "org", "net", "io", "dev", "edu", "gov", "de", "fr", "uk", "eu", "ai"];
+    let mut parts = class.split('.');
+    let is_of_domain = parts.next().is_some_and(|first| DOMAINS.contains(&first));
+    let name = parts.skip(1).last().unwrap_or_default();
+    is_of_domain && name.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
 /// The dots of a class are the slashes of its path. Two of them tell a file: a module of pytest, which by default is
@@ -205,6 +233,25 @@ mod tests {
         assert_eq!(of("github.com/acme/backend/pkg"), ["@go"]);
         assert_eq!(of("github.com/acme/backend"), ["@go"]);
         assert!(of("github.com/acme/backend2/pkg").is_empty());
+    }
+
+    #[test]
+    fn owners_of_a_test_in_java_or_javascript_are_those_of_the_path_that_its_class_tells() {
+        let owners = Codeowners::parse(
+            "* @all\n/src/test/java/com/acme/ui/ @ui\n*.spec.ts @web\n/web/login.spec.ts @login\n",
+        );
+        let of = |class| owners.owners_of_test("acme/app", None, class);
+        assert_eq!(of("com.acme.ui.ButtonTest$Click"), ["@ui"]);
+        assert_eq!(of("web/login.spec.ts"), ["@login"], "Playwright has the file as the class");
+        assert_eq!(of("a.spec.ts"), ["@web"]);
+        assert_eq!(of("/home/runner/work/app/app/web/login.spec.ts"), ["@login"]);
+        assert_eq!(of("tests.ops.TestAdd"), ["@all"]);
+        assert_eq!(of("reads a.spec.ts"), ["@all"], "a title");
+        let java = Codeowners::parse("/src/ @src\n/src/test/java/com/acme/ui/ @ui\n");
+        let of = |class| java.owners_of_test("acme/app", None, class);
+        assert_eq!(of("com.acme.ui.ButtonTest"), ["@ui"]);
+        assert_eq!(of("com.acme.MainTest"), ["@src"]);
+        assert!(of("tests.ops.TestAdd").is_empty(), "a module of Python");
     }
 
     #[test]
