@@ -189,8 +189,10 @@ fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeM
     for file in files {
         let bare = stem(file).strip_prefix("test/").unwrap_or(stem(file));
         let names = [file, plain(file), stem(file), bare];
-        if let Some(seconds) = names.iter().find_map(|name| times.get(*name)) {
-            known.insert(file.as_str(), *seconds);
+        if let Some((name, seconds)) = names.iter().find_map(|name| times.get_key_value(*name)) {
+            let is_module = !name.contains('/') && name.len() < plain(file).len();
+            let of_classes = if is_module { times_of_classes(name, times) } else { 0.0 };
+            known.insert(file.as_str(), seconds + of_classes);
         }
     }
     for (file, seconds) in times_of_paths(files, times) {
@@ -217,6 +219,13 @@ fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeM
     }
     known.extend(of_classes);
     known
+}
+
+/// Of a module in the tests' root folder, whose own name is also that of its file without the extension.
+fn times_of_classes(module: &str, times: &BTreeMap<String, f64>) -> f64 {
+    let start = format!("{module}.");
+    let classes = times.range(start.clone()..).take_while(|(class, _)| class.starts_with(&start));
+    classes.map(|(_, seconds)| seconds).sum()
 }
 
 fn plain(file: &str) -> &str {
@@ -303,6 +312,8 @@ mod tests {
             ("tests.test_own.TestTwice", 1.0),
             ("test_twin.TestIt", 8.0),
             ("tests.test_fast", 0.0),
+            ("test_root", 1.0),
+            ("test_root.TestIn", 2.0),
         ]
         .into_iter()
         .map(|(name, seconds)| (name.to_owned(), seconds))
@@ -315,12 +326,14 @@ mod tests {
             "a/test_twin.py",
             "b/test_twin.py",
             "tests/test_fast.py",
+            "test_root.py",
         ]
         .map(str::to_owned);
         let known = known_times(&files, &times);
         let of = |file: usize| known.get(files[file].as_str()).copied();
-        let expected = [Some(7.5), Some(9.0), Some(2.0), Some(6.0), None, None, Some(0.0)];
-        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(of), expected);
+        let expected =
+            [Some(7.5), Some(9.0), Some(2.0), Some(6.0), None, None, Some(0.0), Some(3.0)];
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(of), expected);
     }
 
     #[test]
