@@ -15,7 +15,7 @@ pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
 }
 
 fn replace_random_parts<'a>(name: &'a str, by: &str) -> Cow<'a, str> {
-    if !name.contains("0x") && !name.contains("tmp") && !name.contains('@') {
+    if !["0x", "tmp", "@", "/T/", "Temp\\", "/temp/"].iter().any(|sign| name.contains(sign)) {
         return Cow::Borrowed(name);
     }
     let bytes = name.as_bytes();
@@ -25,7 +25,8 @@ fn replace_random_parts<'a>(name: &'a str, by: &str) -> Cow<'a, str> {
         let (before, rest) = bytes.split_at(at);
         let random = address(before, rest)
             .or_else(|| object_hash(before, rest))
-            .or_else(|| temporary_file(before, rest));
+            .or_else(|| temporary_file(before, rest))
+            .or_else(|| temporary_number(before, rest));
         if let Some(length) = random {
             kept.push_str(&name[plain_from..at]);
             kept.push_str(by);
@@ -84,6 +85,17 @@ fn temporary_file(before: &[u8], rest: &[u8]) -> Option<usize> {
     let length = random.iter().take_while(is_random).count();
     let is_end = !matches!(random.get(length), Some(b'.' | b'-'));
     (is_end && (6..=12).contains(&length)).then_some(rest.len() - random.len() + length)
+}
+
+/// The number in `/tmp/TestCopy2456863797/001` of Go's `t.TempDir`, `/tmp/junit5416341234/a` of JUnit, and others.
+fn temporary_number(before: &[u8], rest: &[u8]) -> Option<usize> {
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if length < 6 || before.last().is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
+    let start = before.iter().rposition(|byte| matches!(byte, b'/' | b'\\'))? + 1;
+    let is_temporary = TEMPORARY_FOLDERS.iter().any(|folder| before[..start].ends_with(folder));
+    is_temporary.then_some(length)
 }
 
 /// The text behind the folder of the repository's checkout, which differs between runners: `/home/runner/work/app/app/`,
@@ -286,6 +298,11 @@ mod tests {
             ("@scope/pkg@20241127", "@scope/pkg@20241127"),
             ("app.Foo@feed", "app.Foo@feed"),
             ("at 0x10", "at 0x10"),
+            ("TestCopy//tmp/TestCopy2456863797/001", "TestCopy//tmp/TestCopy/001"),
+            ("/var/folders/a/T/junit5416341234/a", "/var/folders/a/T/junit/a"),
+            (r"C:\Temp\go-build123456789", r"C:\Temp\go-build"),
+            ("/tmp/v2/20261127", "/tmp/v2/20261127"),
+            ("/tmp/v12345", "/tmp/v12345"),
             ("TestX/tmpl_basic", "TestX/tmpl_basic"),
             ("/tmp/tmpl.html", "/tmp/tmpl.html"),
             ("/tmp/template.html", "/tmp/template.html"),
