@@ -136,14 +136,14 @@ fn says_only_result(message: &str) -> bool {
     WORDS.iter().any(|word| message.eq_ignore_ascii_case(word)) || is_of_common_test()
 }
 
-/// The part of a text that says what failed, where the message doesn't.
-fn cause_instead_of_result(text: &str) -> &str {
+/// The part of a text that says what failed, where the message doesn't. A Go test around others often prints nothing.
+fn cause_instead_of_result(text: &str) -> Option<&str> {
     let is_pytest = |line: &&str| !line.starts_with(' ');
     let of_pytest = text.lines().filter_map(|line| line.strip_prefix("E   ")).find(is_pytest);
     let of_boost = || text.lines().find_map(|line| line.strip_prefix("- message: "));
     let of_python = || Some(cause(text)).filter(|cause| *cause != text);
     let found = of_pytest.or_else(of_boost).or_else(of_python).or_else(|| cause_of_go(text));
-    found.unwrap_or(text).trim()
+    found.or(Some(text).filter(|text| !text.starts_with("=== RUN "))).map(str::trim)
 }
 
 /// What failed in the output of a test or a package of Go: the crash or the time-out, else the first line that the test
@@ -228,7 +228,7 @@ impl TestDetail {
                 let text = text.filter(|text| says_only_result(message) && !text.trim().is_empty());
                 let is_output = message.starts_with("=== RUN ");
                 let of_output = || cause_of_go(message).filter(|_| is_output);
-                text.map(cause_instead_of_result).or_else(of_output).or(Some(message))
+                text.and_then(cause_instead_of_result).or_else(of_output).or(Some(message))
             }
         }
     }
@@ -388,6 +388,7 @@ mod tests {
             ("Failed", crash, "panic: no setup"),
             ("Failed", "FAIL\tp [build failed]\n", "FAIL\tp [build failed]"),
             ("Failed", " ", "Failed"),
+            ("Failed", "=== RUN   TestAll\n--- FAIL: TestAll (0.00s)\n", "Failed"),
             ("collection failure", pytest, "ModuleNotFoundError: No module named 'b'"),
             ("collection failure", syntax, "SyntaxError: invalid syntax"),
             ("test failure", nose2, "E: boom"),
