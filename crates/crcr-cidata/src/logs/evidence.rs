@@ -89,6 +89,10 @@ pub(super) struct Evidence<'r> {
     is_guessed: bool,
     /// Whether steps of a job start in the log: one that passes hardly explains why another one fails.
     has_steps: bool,
+    /// Where the last command of Travis starts.
+    command_start: u64,
+    /// Where the first one starts that Travis says has failed. It stops at one that fails before the script.
+    failed_command: Option<u64>,
     elsewhere: Vec<LineCandidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
     /// The last lines before the present chunk.
@@ -119,6 +123,8 @@ impl<'r> Evidence<'r> {
             failed_count: 0,
             is_guessed: false,
             has_steps: false,
+            command_start: 0,
+            failed_command: None,
             elsewhere: vec![],
             repeated: HashMap::default(),
             tail: VecDeque::new(),
@@ -137,11 +143,17 @@ impl<'r> Evidence<'r> {
                 if let Some(end) = self.failure_before(start) {
                     self.end_section(end, chunk, line.segment);
                 }
+                if text.starts_with(b"$ ") {
+                    self.command_start = ordinal;
+                }
                 let line_number = chunk.segments[line.segment].line_number;
                 self.start_section(start, text, ordinal, line_number);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
+                if end == SectionEnd::Failed && text.starts_with(b"The command \"") {
+                    self.failed_command.get_or_insert(self.command_start);
+                }
                 self.end_section(end, chunk, line.segment);
             } else if !self.section.is_echo {
                 let is_error_of_runner = text.starts_with(b"##[error]");
@@ -624,6 +636,13 @@ impl<'r> Evidence<'r> {
         WeighedLine { candidate, features, rule, section, is_before_success: false }
     }
 
+    /// Whether a rule for compilers and linkers decides about the line.
+    fn is_of_compiler(&self, line: &WeighedLine) -> bool {
+        line.rule.is_some_and(|priority| {
+            matches!(&*self.rules.rules[priority].category, "compile" | "link")
+        })
+    }
+
     /// All lines that were kept, weighed at the end of the log.
     pub(super) fn finish(mut self) -> WeighedLog<'r> {
         let (end, no_chunk) = (self.ordinal, CleanChunk::default());
@@ -650,7 +669,14 @@ impl<'r> Evidence<'r> {
             // A step may pass although its command failed, such as one in a pipe, and then the next one fails for it.
             let shape = line.candidate.shape;
             let is_new = self.baseline.and_then(|logs| logs.is_in_green(shape)) == Some(false);
-            line.features.flag(Trait::OtherStep, is_step_known && !is_new);
+            // A command that passed did without what it couldn't compile, such as an optional part of a package.
+            let ordinal = line.candidate.ordinal;
+            let is_before = self.failed_command.is_some_and(|start| ordinal < start);
+            let is_overcome = is_before && !is_new && self.is_of_compiler(line);
+            if is_overcome {
+                line.features.flag(Trait::SpecificRule, false);
+            }
+            line.features.flag(Trait::OtherStep, is_overcome || (is_step_known && !is_new));
         }
         let counting = self.counting_sections();
         let last = counting.iter().rposition(|counts| *counts);
@@ -728,9 +754,11 @@ fn names_file(line: &[u8]) -> bool {
     line.iter().all(is_of_path) && line.iter().any(|byte| matches!(byte, b'.' | b'/'))
 }
 
+/// Whether it is a frame, or the place of an error below it, as rustc prints it.
 fn is_stack_frame(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
-    [&b"at "[..], b"File \"", b"from ", b"#0 ", b"#1 "].iter().any(|start| line.starts_with(start))
+    let starts = [&b"at "[..], b"File \"", b"from ", b"#0 ", b"#1 ", b"--> "];
+    starts.iter().any(|start| line.starts_with(start))
 }
 
 fn log_count(count: usize) -> f32 {

@@ -112,3 +112,36 @@ fn earlier_failure_counts_if_the_last_failed_step_says_nothing() {
     let last = step("./check-results", "checked 2 results", 1);
     assert_eq!(found_line(&format!("{failed}{last}Post job cleanup.\n")), error);
 }
+
+/// A job of Travis with an install command that passed and a script that failed.
+fn travis_job(install: &str, script: &str) -> String {
+    format!(
+        "travis_fold:start:install\n$ npm install\n{install}travis_fold:end:install\n\
+         $ npm test\n{script}The command \"npm test\" exited with 1.\n\
+         Done. Your build exited with 1.\n"
+    )
+}
+
+#[test]
+fn compiler_error_that_an_install_command_overcame_gives_way_to_the_failed_script() {
+    let install = "> (node-gyp rebuild 2> builderror.log) || (exit 0)\n  CXX(target) Release/obj.target/kerberos.o\n\
+                   ../lib/kerberos.cc:848:43: error: no viable conversion from 'Handle<v8::Value>'\n\
+                   make: *** [Release/obj.target/kerberos.o] Error 1\napp@1.2.0 /home/travis/build/acme/app\n";
+    let script = "standard: Use JavaScript Standard Style (https://github.com/feross/standard)\n  \
+                  /home/travis/build/acme/app/src/app.js:12:20: Extra semicolon.\n\
+                  npm ERR! Test failed.  See above for more details.\n";
+    assert!(found_line(&travis_job(install, script)).ends_with("Extra semicolon."));
+    let found = found_line(&travis_job(install, "npm ERR! Test failed.\n"));
+    assert!(found.starts_with("../lib/kerberos.cc"), "{found}");
+}
+
+#[test]
+fn end_of_rustc_gives_way_to_the_error_above() {
+    let log = "$ cargo clippy -- -D warnings\n   Compiling app v0.1.0\n\
+               error: this argument is passed by value, but not consumed in the function body\n  \
+               --> src/lib.rs:12:13\n   |\n12 | fn run(foo: String) {}\n   |             ^^^^^^ help: consider `&str`\n   |\n   \
+               = note: `-D needless-pass-by-value` implied by `-D warnings`\n\n\
+               error: aborting due to previous error\n\nerror: Could not compile `app`.\n\n\
+               The command \"cargo clippy -- -D warnings\" exited with 101.\n";
+    assert!(found_line(log).starts_with("error: this argument"), "{}", found_line(log));
+}
