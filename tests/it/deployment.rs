@@ -341,10 +341,7 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
         ),
         (&[values[0], values[1], "--set", "networkPolicy.egressPorts=null"], "'egressPorts'"),
         // The container has these already.
-        (
-            &[values[0], values[1], "--set", "settings.CRCR_ADMIN_LISTEN=off"],
-            "'CRCR_ADMIN_LISTEN'",
-        ),
+        (&[values[0], values[1], "--set", "settings.CRCR_ADMIN_LISTEN=off"], "'CRCR_ADMIN_LISTEN'"),
         (
             &[values[0], values[1], "--set", "settings.CRCR_RESULTS_FILE=/data/results"],
             "'CRCR_RESULTS_FILE'",

@@ -262,11 +262,7 @@ fn schemas_and_parsers_agree_about_odd_values() {
     agree("allowlist.json", &["allowlist", "validate"], each(&["L4"], &values, &blocking));
     let lists = [json!([]), json!({}), json!(["acme/one"]), json!(["acme/one", "acme/one"])];
     let whole = |level: &str, value: &Value| json!({level: value});
-    agree(
-        "allowlist.json",
-        &["allowlist", "validate"],
-        each(&["L1", "L3", "L4"], &lists, &whole),
-    );
+    agree("allowlist.json", &["allowlist", "validate"], each(&["L1", "L3", "L4"], &lists, &whole));
 }
 
 /// The real pre-commit runs the hooks on a repository with a broken file.

@@ -299,10 +299,8 @@ fn junit_reports_are_counted_and_failing_tests_named() {
 #[test]
 fn test_that_fails_in_two_browsers_is_named_with_each() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
-    let run = job.report(
-        &relay,
-        &["--status", "completed", "--conclusion", "failure", "--junit", "*.xml"],
-    );
+    let run = job
+        .report(&relay, &["--status", "completed", "--conclusion", "failure", "--junit", "*.xml"]);
     let of = |browser: &str| {
         format!(
             "<testsuite name='a.spec.js'><properties><property name='browser' value='{browser}'/></properties>\

@@ -32,8 +32,8 @@ pub use self::exposure::Exposure;
 use self::expression::mentions;
 use self::files::StrangerFiles;
 use self::job::{JudgedJob, jobs_of};
-use self::runner::{Runner, RunnerUses};
 pub use self::runner::is_hosted_label;
+use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use self::step::{JobStep, action_path, input, is_checkout_pr};
@@ -209,9 +209,10 @@ impl WorkflowSet {
                 continue;
             }
             let mut doubts = vec![];
-            let unread = job.steps.iter().filter(|step| {
-                ![job.value, step.value].into_iter().any(runs_for_merged_only)
-            });
+            let unread = job
+                .steps
+                .iter()
+                .filter(|step| ![job.value, step.value].into_iter().any(runs_for_merged_only));
             let code = unread.map(|step| self.code_of(step, relayed));
             let runs_stranger = code
                 .map(|code| match code {

@@ -376,7 +376,8 @@ mod tests {
                        Error:      \tShould be true\n        \tTest:       \tTestAdd\n--- FAIL: TestAdd (0.00s)\n";
         let pytest = "ImportError while importing test module 'a.py'.\nTraceback:\na.py:1: in <module>\n    \
                       import b\nE   ModuleNotFoundError: No module named 'b'";
-        let syntax = "E     File \"a.py\", line 1\nE       def x(:\nE   SyntaxError: invalid syntax";
+        let syntax =
+            "E     File \"a.py\", line 1\nE       def x(:\nE   SyntaxError: invalid syntax";
         let nose2 =
             "Traceback (most recent call last):\n  File \"a.py\", line 7, in t\n    f()\nE: boom\n";
         let crash = "panic: no setup\n\ngoroutine 1 [running]:\nmain.main()\nFAIL\tp\t0.005s\n";
