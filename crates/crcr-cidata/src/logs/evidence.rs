@@ -12,6 +12,7 @@ use super::cleaner::{CleanChunk, TestOutput, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, is_success_of_all, score_of_no_line};
 use super::line_marks::{LineMarks, MarkedLine};
+use super::line_shape::{is_of_checker, is_stack_frame, names_file, names_source_file};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{
     SectionEnd, SectionStart, lacks_artifact, runs_whatever_happened, section_end, section_start,
@@ -732,35 +733,6 @@ fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item 
     (from..to).map(|index| cut_text(chunk.segment(index), MAX_CONTEXT_LINE_BYTES))
 }
 
-/// Whether a command formats files or looks at their style or license, such as `zig fmt --check src`.
-fn is_of_checker(command: &[u8]) -> bool {
-    ["fmt", "format", "lint", "licens", "style"]
-        .iter()
-        .any(|word| memchr::memmem::find(command, word.as_bytes()).is_some())
-}
-
-/// Whether a line is the path of a file with an extension and nothing else.
-fn names_source_file(line: &[u8]) -> bool {
-    let extension = line.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-    names_file(line)
-        && extension.len() < line.len()
-        && matches!(extension.len(), 1..=8)
-        && extension.iter().all(u8::is_ascii_alphabetic)
-}
-
-/// Whether a line is a path and nothing else.
-fn names_file(line: &[u8]) -> bool {
-    let is_of_path = |byte: &u8| byte.is_ascii_alphanumeric() || b"./\\_-+@".contains(byte);
-    line.iter().all(is_of_path) && line.iter().any(|byte| matches!(byte, b'.' | b'/'))
-}
-
-/// Whether it is a frame, or the place of an error below it, as rustc prints it.
-fn is_stack_frame(line: &[u8]) -> bool {
-    let line = line.trim_ascii_start();
-    let starts = [&b"at "[..], b"File \"", b"from ", b"#0 ", b"#1 ", b"--> "];
-    starts.iter().any(|start| line.starts_with(start))
-}
-
 fn log_count(count: usize) -> f32 {
     log_count_u64(count as u64)
 }
@@ -790,23 +762,4 @@ fn keep_most_promising(
     pool.extend(rest);
     pool.sort_unstable_by_key(|line| line.ordinal);
     dropped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_commands_that_check_files_may_name_no_more_than_those() {
-        for command in
-            ["##[group]Run zig fmt --check src", "$ addlicense -check .", "$ npm run lint"]
-        {
-            assert!(is_of_checker(command.as_bytes()), "{command}");
-        }
-        assert!(!is_of_checker(b"##[group]Run find . -name '*.c'"));
-        assert!(names_source_file(b"src/main.zig") && names_source_file(b"Makefile.am"));
-        for line in ["1.2.3", "src", "src/a.c: ok", "a.", "v1.0.123"] {
-            assert!(!names_source_file(line.as_bytes()), "{line}");
-        }
-    }
 }

@@ -15,6 +15,7 @@ mod features;
 mod fixtures;
 mod import;
 mod line_marks;
+mod line_shape;
 mod literal_search;
 mod literals;
 mod packed;
