@@ -161,7 +161,8 @@ pub fn cause_of_go(output: &str) -> Option<&str> {
     let mut own = output.lines().map(str::trim).filter(is_own);
     let first = own.next()?;
     // Testify and Gomega begin with a line break. Testify's next line is the trace.
-    if !(first.ends_with(':') && first.contains(".go:")) {
+    let is_place = first.ends_with(':') && first.contains(".go:") && !first.contains(' ');
+    if !is_place {
         return Some(first);
     }
     let second = own.clone().next();

@@ -201,7 +201,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
 
     let sha = "abc".repeat(5);
     let job = json!({
-        "id": 1, "run_id": 1, "name": "test", "workflow_name": "Trunk", "status": "completed",
+        "id": 1, "run_id": 7, "name": "test", "workflow_name": "Trunk", "status": "completed",
         "conclusion": "failure", "head_sha": sha, "head_branch": "main",
     });
     let push = json!({ "ref": "refs/heads/main", "after": sha, "head_commit": { "message": "m" } });
