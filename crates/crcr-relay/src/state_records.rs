@@ -69,6 +69,7 @@ pub struct PullRecord {
     pub labels: Vec<String>,
     /// The `updated_at` of the event that had these labels.
     pub labels_at: Timestamp,
+    /// Whether it has landed, and wasn't opened again since.
     pub has_landed: bool,
 }
 

@@ -148,8 +148,8 @@ impl<'a> WebhookChanges<'a> {
         self.delivery.pull_request = Some(pull.number);
         self.delivery.head_sha.clone_from(&pull.head_sha);
         let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
-        self.landed = (pull.has_landed && !had_landed).then_some(pull);
         let order = planner::order(known.value.as_ref(), pull, id, self.now);
+        self.landed = (order.pull.has_landed && !had_landed).then_some(pull);
         let reads_deliveries =
             !order.replaces.is_empty() || order.is_of_newest_head || is_head_again(pull);
         // Other deliveries have to be in the store before they can be read from it.

@@ -347,7 +347,8 @@ pub fn order(
     let mut pull = known.clone();
     // The clocks of two relays may differ.
     pull.order = now.as_millisecond().max(known.order + 1);
-    pull.has_landed |= event.has_landed;
+    // What comes late of before it was opened again says nothing of its next landing.
+    pull.has_landed |= event.has_landed && (known.is_closed || event.updated_at >= known.updated_at);
     take_labels(&mut pull, event);
     if !event.action.dispatches() {
         return EventOrder::newest(pull, vec![]);
@@ -394,6 +395,10 @@ pub fn order(
     let head = head_after(&pull.moves, &event.head_sha, &known.head_sha);
     if is_same_second && (is_undone || head != event.head_sha) {
         return superseded(pull);
+    }
+    if (known.is_closed || event.action == PullRequestAction::Reopened) && !pull.is_closed {
+        // For example after its revert: it can land again.
+        pull.has_landed = false;
     }
     pull.updated_at = event.updated_at;
     pull.is_ready = !event.is_draft;

@@ -574,6 +574,37 @@ pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report
     assert_eq!(silent.count(), 0);
 }
 
+/// A change that is reverted and lands again breaks what it broke the first time.
+#[tokio::test]
+async fn pull_request_that_lands_again_after_its_revert_is_announced_again() {
+    let world = World::listening(&[]).await;
+    let state = world.github.state();
+    let _ = open(&world).await;
+    let announced = || {
+        let all = state.world.take_dispatches();
+        all.iter().filter(|dispatch| dispatch.event_type == "landed").count()
+    };
+    let happen = async |action: &str, landed: bool| {
+        world.change(|pull| {
+            pull.open = action == "reopened";
+            if landed {
+                pull.labels.insert("Merged".to_owned());
+            }
+        });
+        world.send(&world.pull_request(action)).await;
+        world.settle().await;
+        announced()
+    };
+    assert_eq!(happen("closed", true).await, 4);
+    let late = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
+    let late = state.world.delivery("pull_request", &late);
+    assert_eq!(happen("reopened", false).await, 0);
+    world.send(&late).await;
+    world.settle().await;
+    assert_eq!(announced(), 0, "it is about the first landing");
+    assert_eq!(happen("closed", true).await, 4);
+}
+
 #[tokio::test]
 pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let world = World::listening(&[]).await;
