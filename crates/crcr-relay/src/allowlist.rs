@@ -283,7 +283,7 @@ impl AllowlistSource {
         for repo in changed {
             batch.tasks.push(TaskKind::BackendFile { repo: repo.clone() }.task(now));
             if text_before.is_some() {
-                batch.tasks.push(TaskKind::BackendChecks { repo, done: 0 }.task(now));
+                batch.tasks.push(TaskKind::BackendChecks { repo, part: None }.task(now));
             }
         }
         // After a conflict, another relay has stored a version: what this one changes is compared with that.

@@ -41,8 +41,9 @@ pub(crate) enum TaskKind {
     /// Do so for the open heads of upstream, after the backend's entry in the allowlist has changed.
     BackendChecks {
         repo: RepoName,
-        /// How many heads were done before.
-        done: usize,
+        /// `None` for all of them.
+        #[serde(default)]
+        part: Option<OpenHeads>,
     },
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },
@@ -124,6 +125,15 @@ pub(crate) enum TaskKind {
     CulpritFound { culprit: Box<Culprit> },
     /// Read a backend's `.github/crcr.yml`.
     BackendFile { repo: RepoName },
+}
+
+/// A part of the open heads of upstream, as they were when an entry had changed: their order changes meanwhile.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OpenHeads {
+    /// Which part it is.
+    pub(crate) index: usize,
+    /// The numbers of pull requests, and the commits of merge groups.
+    pub(crate) members: Vec<String>,
 }
 
 /// A job that has a check run, whichever run and attempt of it that shows.
@@ -350,7 +360,10 @@ impl TaskKind {
                 vec![head_sha.clone(), check_name(&repo.key(), job.as_ref())]
             }
             Self::CommitChecks { repo, head_sha } => vec![head_sha.clone(), repo.key()],
-            Self::BackendChecks { repo, done } => vec![repo.key(), done.to_string()],
+            Self::BackendChecks { repo, part } => {
+                let part = part.as_ref().map(|part| part.index.to_string());
+                [repo.key()].into_iter().chain(part).collect()
+            }
             Self::Labels { pull } => vec![pull.to_string()],
             Self::Rerun { repo, run_id, .. } => vec![repo.key(), run_id.to_string()],
             Self::Redispatch { repo, head_sha } => vec![repo.key(), head_sha.clone()],

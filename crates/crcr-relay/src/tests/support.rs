@@ -293,23 +293,38 @@ impl World {
         });
     }
 
+    /// Leases due tasks.
+    async fn lease(&self) -> Vec<ParsedTask> {
+        let now = self.relay.now();
+        let want = LeaseRequest {
+            now,
+            until: now + limits::LEASE,
+            max_tasks: 100,
+            max_per_lane: 100,
+            ..LeaseRequest::default()
+        };
+        let tasks = self.relay.store.lease_tasks(want).await.unwrap();
+        tasks.into_iter().map(ParsedTask::new).collect()
+    }
+
+    /// Runs the tasks that are due now, and not yet what they put into the queue.
+    pub(super) async fn work_once(&self) {
+        for task in self.lease().await {
+            let result = handlers::run(&self.relay, &task).await;
+            workers::settle(&self.relay, &task, result).await.unwrap();
+        }
+    }
+
     /// Runs all due tasks until none is left, and returns their errors.
     pub(super) async fn work(&self) -> Vec<String> {
         let mut errors = vec![];
         loop {
             let now = self.relay.now();
-            let want = LeaseRequest {
-                now,
-                until: now + limits::LEASE,
-                max_tasks: 100,
-                max_per_lane: 100,
-                ..LeaseRequest::default()
-            };
-            let tasks = self.relay.store.lease_tasks(want).await.unwrap();
+            let tasks = self.lease().await;
             if tasks.is_empty() {
                 return errors;
             }
-            for task in tasks.into_iter().map(ParsedTask::new) {
+            for task in tasks {
                 let result = handlers::run(&self.relay, &task).await;
                 if let Err(fail) = &result {
                     errors.push(fail.message.clone());
@@ -333,16 +348,7 @@ impl World {
 
     /// Runs due tasks, but the dispatch to `repo` is given up.
     pub(super) async fn work_giving_up(&self, repo: &str) {
-        let now = self.relay.now();
-        let want = LeaseRequest {
-            now,
-            until: now + limits::LEASE,
-            max_tasks: 100,
-            max_per_lane: 100,
-            ..LeaseRequest::default()
-        };
-        for task in self.relay.store.lease_tasks(want).await.unwrap() {
-            let task = ParsedTask::new(task);
+        for task in self.lease().await {
             let result = match &task.kind {
                 Ok(TaskKind::Dispatch { repo: of, .. }) if of.as_str() == repo => {
                     Err(TaskError::permanent("it failed too often"))

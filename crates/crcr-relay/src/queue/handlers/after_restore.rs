@@ -24,7 +24,7 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     }
     let policy = allowlist(relay)?;
     let work =
-        policy.iter().map(|entry| TaskKind::BackendChecks { repo: entry.repo.clone(), done: 0 });
+        policy.iter().map(|entry| TaskKind::BackendChecks { repo: entry.repo.clone(), part: None });
     let tasks = work.map(|work| work.task(now)).collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)

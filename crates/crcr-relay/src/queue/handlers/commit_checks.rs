@@ -8,7 +8,7 @@ use crcr_store::{WriteBatch, read_record, read_records};
 use super::head::Head;
 use super::{promoted_backend, renamed_backend};
 use crate::limits;
-use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::queue::task_kind::{OpenHeads, TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, PullRecord};
 
@@ -73,32 +73,35 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
     Ok(TaskDone::Finished)
 }
 
-/// Does so for the open heads of upstream, the most recently changed ones first, and queues the next part of them.
-pub async fn of_backend(
+/// Does so for the open heads of upstream, the most recently changed ones first.
+pub async fn of_backend(relay: &Relay, repo: &RepoName) -> Result<TaskDone, TaskError> {
+    renamed_backend::pin(relay, repo).await?;
+    let set = state_records::open_heads_key(&relay.config.upstream);
+    let open = relay.store.members(&set, limits::OPEN_HEADS).await?;
+    let parts = open.chunks(limits::HEADS_PER_TASK).enumerate().map(|(index, members)| {
+        let part = Some(OpenHeads { index, members: members.to_vec() });
+        TaskKind::BackendChecks { repo: repo.clone(), part }.task(relay.now())
+    });
+    let tasks = parts.collect();
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Does so for a part of these.
+pub async fn of_heads(
     relay: &Relay,
     repo: &RepoName,
-    done: usize,
+    part: &[String],
 ) -> Result<TaskDone, TaskError> {
-    if done == 0 {
-        renamed_backend::pin(relay, repo).await?;
-    }
-    let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
-    let end = done + limits::HEADS_PER_TASK;
-    let open = store.members(&state_records::open_heads_key(upstream), end).await?;
-    let part = open.get(done..).unwrap_or_default();
-    let numbers: Vec<u64> = part.iter().filter_map(|member| member.parse().ok()).collect();
-    let keys = numbers.iter().map(|n| state_records::pull_request_key(upstream, *n)).collect();
-    let pulls = read_records::<PullRecord>(store, keys).await?;
+    let numbers = part.iter().filter_map(|member| member.parse::<u64>().ok());
+    let keys = numbers.map(|number| state_records::pull_request_key(upstream, number)).collect();
+    let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
     let heads = pulls.into_iter().filter_map(|read| read.value).filter(|pull| !pull.is_closed);
     let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member)).cloned();
     let mut batch = WriteBatch::default();
     for head_sha in heads.map(|pull| pull.head_sha).chain(groups) {
         let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha };
-        batch.tasks.push(work.task(relay.now()));
-    }
-    if part.len() == limits::HEADS_PER_TASK && end < limits::OPEN_HEADS {
-        let work = TaskKind::BackendChecks { repo: repo.clone(), done: end };
         batch.tasks.push(work.task(relay.now()));
     }
     relay.commit(batch).await?;

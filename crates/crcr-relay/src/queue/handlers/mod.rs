@@ -49,8 +49,11 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::CommitChecks { repo, head_sha } => {
             commit_checks::of_commit(relay, repo, head_sha).await
         }
-        TaskKind::BackendChecks { repo, done } => {
-            commit_checks::of_backend(relay, repo, *done).await
+        TaskKind::BackendChecks { repo, part: None } => {
+            commit_checks::of_backend(relay, repo).await
+        }
+        TaskKind::BackendChecks { repo, part: Some(part) } => {
+            commit_checks::of_heads(relay, repo, &part.members).await
         }
         TaskKind::Labels { pull } => commit_checks::of_labels(relay, *pull).await,
         TaskKind::Rerun { repo, run_id, failed_only, head_sha } => {

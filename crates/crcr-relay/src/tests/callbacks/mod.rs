@@ -1,6 +1,7 @@
 //! Reports through the router: real tokens, real keys, real check runs on the stand-in.
 
 mod alerts;
+mod allowlist_changes;
 mod authority;
 mod branches;
 mod breaker;
