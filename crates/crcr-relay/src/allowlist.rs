@@ -2,7 +2,7 @@
 //! version is invalid, the last good one stays in force and operators are told. The last good version
 //! is kept in the store, so that it is in force after a restart.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ struct AllowlistState {
     is_unstored: bool,
     /// What it changes here: another relay may have stored it, and this one evaluated what followed from that by the
     /// version before.
-    changed: BTreeSet<RepoName>,
+    changed: BTreeMap<RepoName, bool>,
 }
 
 impl AllowlistState {
@@ -279,12 +279,14 @@ impl AllowlistSource {
         let before = text_before
             .and_then(|text| Allowlist::parse(text.as_bytes(), &self.upstream).accepted().ok());
         let mut changed = changed_entries(before.as_ref(), &policy);
-        changed.extend(changed_here);
-        for repo in changed {
-            batch.tasks.push(TaskKind::BackendFile { repo: repo.clone() }.task(now));
+        for (repo, was_listed) in changed_here {
+            *changed.entry(repo).or_default() |= was_listed;
+        }
+        for (repo, was_listed) in changed {
             if text_before.is_some() {
-                batch.tasks.push(TaskKind::BackendChecks { repo, part: None }.task(now));
+                batch.tasks.push(TaskKind::backend_checks(&repo, was_listed).task(now));
             }
+            batch.tasks.push(TaskKind::BackendFile { repo }.task(now));
         }
         // After a conflict, another relay has stored a version: what this one changes is compared with that.
         let is_stored = store.commit(batch, now).await? == CommitOutcome::Done;
@@ -295,16 +297,19 @@ impl AllowlistSource {
     }
 }
 
-/// The repositories whose check runs another version of the allowlist may change. Without a version before it, these
-/// are all.
-fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> BTreeSet<RepoName> {
+/// The repositories whose check runs another version of the allowlist may change, each with whether it was listed
+/// before. Without a version before it, these are all.
+fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> BTreeMap<RepoName, bool> {
     let shown = |entry: &AllowlistEntry| {
-        (entry.repo.as_str().to_owned(), entry.level, entry.device.clone())
+        let events = (entry.is_dispatched_to(), entry.takes_merge_groups());
+        (entry.repo.as_str().to_owned(), entry.level, entry.device.clone(), events)
     };
     let find = move |repo: &RepoName| before.and_then(|list| list.get(repo)).map(shown);
     let removed = before
         .into_iter()
         .flat_map(move |before| before.iter().filter(|entry| after.get(&entry.repo).is_none()));
     let changed = after.iter().filter(move |entry| find(&entry.repo) != Some(shown(entry)));
-    removed.chain(changed).map(|entry| entry.repo.clone()).collect()
+    let was_listed = |repo: &RepoName| before.is_some_and(|list| list.get(repo).is_some());
+    let all = removed.chain(changed);
+    all.map(|entry| (entry.repo.clone(), was_listed(&entry.repo))).collect()
 }

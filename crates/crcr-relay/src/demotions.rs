@@ -132,7 +132,7 @@ pub async fn refresh(relay: &Relay) {
         }
         tracing::info!(?open, "open demotions have changed");
         let ended = before.union(&known_here).filter(|repo| !open.contains(*repo));
-        let checks = ended.map(|repo| TaskKind::BackendChecks { repo: repo.clone(), part: None });
+        let checks = ended.map(|repo| TaskKind::backend_checks(repo, false));
         let mut batch = WriteBatch::default();
         batch.tasks.extend(checks.map(|checks| checks.task(relay.now())));
         batch.update(known, &open, Timestamp::MAX);

@@ -41,10 +41,15 @@ pub(crate) enum TaskKind {
     /// Do so for the open heads of upstream, after the backend's entry in the allowlist has changed.
     BackendChecks {
         repo: RepoName,
+        /// Whether the allowlist had the backend before, so that it also gets what it lacks for its required check.
+        #[serde(default)]
+        was_listed: bool,
         /// `None` for all of them.
         #[serde(default)]
         part: Option<OpenHeads>,
     },
+    /// Dispatch the newest event of an open head to a backend that has got none of the head and whose check is required.
+    RequiredDispatch { delivery: String, repo: RepoName },
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },
     /// Re-run a downstream workflow run.
@@ -261,6 +266,11 @@ impl TaskKind {
         Self::CommitChecks { repo: dispatch.repo.clone(), head_sha: dispatch.head_sha.clone() }
     }
 
+    /// `was_listed`: whether the allowlist had the backend before.
+    pub(crate) fn backend_checks(repo: &RepoName, was_listed: bool) -> Self {
+        Self::BackendChecks { repo: repo.clone(), was_listed, part: None }
+    }
+
     pub(crate) fn sweep(dispatch: &Dispatch) -> Self {
         Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
     }
@@ -300,6 +310,7 @@ impl TaskKind {
             Self::CheckRun { .. } => "check_run",
             Self::CommitChecks { .. } => "commit_checks",
             Self::BackendChecks { .. } => "backend_checks",
+            Self::RequiredDispatch { .. } => "required_dispatch",
             Self::Labels { .. } => "labels",
             Self::Rerun { .. } => "rerun",
             Self::Redispatch { .. } => "redispatch",
@@ -332,6 +343,7 @@ impl TaskKind {
             Self::CheckRun { .. }
                 | Self::CommitChecks { .. }
                 | Self::BackendChecks { .. }
+                | Self::RequiredDispatch { .. }
                 | Self::Labels { .. }
                 | Self::Sweep { .. }
                 | Self::Supersede { .. }
@@ -353,6 +365,7 @@ impl TaskKind {
     fn key(&self) -> StoreKey {
         let rest: Vec<String> = match self {
             Self::Dispatch { delivery, repo, .. }
+            | Self::RequiredDispatch { delivery, repo }
             | Self::Sweep { delivery, repo }
             | Self::Confirm { delivery, repo }
             | Self::ProbeEnded { delivery, repo } => vec![delivery.clone(), repo.key()],
@@ -360,9 +373,9 @@ impl TaskKind {
                 vec![head_sha.clone(), check_name(&repo.key(), job.as_ref())]
             }
             Self::CommitChecks { repo, head_sha } => vec![head_sha.clone(), repo.key()],
-            Self::BackendChecks { repo, part } => {
+            Self::BackendChecks { repo, was_listed, part } => {
                 let part = part.as_ref().map(|part| part.index.to_string());
-                [repo.key()].into_iter().chain(part).collect()
+                [repo.key(), was_listed.to_string()].into_iter().chain(part).collect()
             }
             Self::Labels { pull } => vec![pull.to_string()],
             Self::Rerun { repo, run_id, .. } => vec![repo.key(), run_id.to_string()],
@@ -429,6 +442,7 @@ impl TaskKind {
             }
             Self::CommitChecks { .. }
             | Self::BackendChecks { .. }
+            | Self::RequiredDispatch { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }

@@ -343,6 +343,11 @@ fn is_head_again(pull: &PullRequest) -> bool {
     matches!(pull.action, PullRequestAction::BaseChanged | PullRequestAction::ReadyForReview)
 }
 
+/// Whether it tells that a pull request has this head.
+fn is_about_open_head(pull: &PullRequest) -> bool {
+    pull.action.dispatches() && pull.action != PullRequestAction::Closed
+}
+
 fn is_dispatched(event: &UpstreamEvent) -> bool {
     matches!(
         event,
@@ -411,9 +416,9 @@ fn add_delivery(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    // Nothing but a dispatch reads the body. A backend that comes to L4 gets what only those at L4 have got.
+    // Nothing but a dispatch reads the body. A backend whose check comes to be required gets what it hasn't got.
     let may_get_it_later =
-        matches!(webhook.event, UpstreamEvent::PullRequest(pull) if is_head_again(pull));
+        matches!(webhook.event, UpstreamEvent::PullRequest(pull) if is_about_open_head(pull));
     if !delivery.targets.is_empty() || may_get_it_later {
         let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
         let body = body.as_ref().map_err(Clone::clone)?;

@@ -23,8 +23,7 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
         tracing::error!(%from, %to, "GitHub doesn't deliver webhooks of this time again");
     }
     let policy = allowlist(relay)?;
-    let work =
-        policy.iter().map(|entry| TaskKind::BackendChecks { repo: entry.repo.clone(), part: None });
+    let work = policy.iter().map(|entry| TaskKind::backend_checks(&entry.repo, false));
     let tasks = work.map(|work| work.task(now)).collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)

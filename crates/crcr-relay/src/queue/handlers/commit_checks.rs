@@ -6,7 +6,7 @@ use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
 use super::head::Head;
-use super::{promoted_backend, renamed_backend};
+use super::{promoted_backend, renamed_backend, required_dispatch};
 use crate::limits;
 use crate::queue::task_kind::{OpenHeads, TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -74,35 +74,45 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
 }
 
 /// Does so for the open heads of upstream, the most recently changed ones first.
-pub async fn of_backend(relay: &Relay, repo: &RepoName) -> Result<TaskDone, TaskError> {
+pub async fn of_backend(
+    relay: &Relay,
+    repo: &RepoName,
+    was_listed: bool,
+) -> Result<TaskDone, TaskError> {
     renamed_backend::pin(relay, repo).await?;
     let set = state_records::open_heads_key(&relay.config.upstream);
     let open = relay.store.members(&set, limits::OPEN_HEADS).await?;
     let parts = open.chunks(limits::HEADS_PER_TASK).enumerate().map(|(index, members)| {
         let part = Some(OpenHeads { index, members: members.to_vec() });
-        TaskKind::BackendChecks { repo: repo.clone(), part }.task(relay.now())
+        TaskKind::BackendChecks { repo: repo.clone(), was_listed, part }.task(relay.now())
     });
     let tasks = parts.collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)
 }
 
-/// Does so for a part of these.
+/// Does so for a part of these. `was_listed`: before the change that it follows from.
 pub async fn of_heads(
     relay: &Relay,
     repo: &RepoName,
+    was_listed: bool,
     part: &[String],
 ) -> Result<TaskDone, TaskError> {
     let upstream = &relay.config.upstream;
     let numbers = part.iter().filter_map(|member| member.parse::<u64>().ok());
     let keys = numbers.map(|number| state_records::pull_request_key(upstream, number)).collect();
     let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
-    let heads = pulls.into_iter().filter_map(|read| read.value).filter(|pull| !pull.is_closed);
-    let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member)).cloned();
+    let pulls = pulls.into_iter().filter_map(|read| read.value);
+    let pulls: Vec<PullRecord> = pulls.filter(|pull| !pull.is_closed).collect();
+    let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member));
     let mut batch = WriteBatch::default();
-    for head_sha in heads.map(|pull| pull.head_sha).chain(groups) {
-        let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha };
+    for head_sha in pulls.iter().map(|pull| &pull.head_sha).chain(groups) {
+        let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha: head_sha.clone() };
         batch.tasks.push(work.task(relay.now()));
+    }
+    if was_listed {
+        let newest = pulls.iter().filter_map(|pull| pull.deliveries.last().cloned());
+        required_dispatch::add_lacking(relay, repo, newest.collect(), &mut batch).await?;
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)

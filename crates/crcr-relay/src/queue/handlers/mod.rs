@@ -15,6 +15,7 @@ pub(crate) mod merge_base;
 mod promoted_backend;
 mod reconcile;
 mod renamed_backend;
+mod required_dispatch;
 mod rerun;
 mod runs;
 pub(crate) mod supersede;
@@ -49,11 +50,14 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::CommitChecks { repo, head_sha } => {
             commit_checks::of_commit(relay, repo, head_sha).await
         }
-        TaskKind::BackendChecks { repo, part: None } => {
-            commit_checks::of_backend(relay, repo).await
+        TaskKind::BackendChecks { repo, was_listed, part: None } => {
+            commit_checks::of_backend(relay, repo, *was_listed).await
         }
-        TaskKind::BackendChecks { repo, part: Some(part) } => {
-            commit_checks::of_heads(relay, repo, &part.members).await
+        TaskKind::BackendChecks { repo, was_listed, part: Some(part) } => {
+            commit_checks::of_heads(relay, repo, *was_listed, &part.members).await
+        }
+        TaskKind::RequiredDispatch { delivery, repo } => {
+            required_dispatch::run(relay, delivery, repo).await
         }
         TaskKind::Labels { pull } => commit_checks::of_labels(relay, *pull).await,
         TaskKind::Rerun { repo, run_id, failed_only, head_sha } => {

@@ -6,7 +6,7 @@ use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
-use super::head::Head;
+use super::head::{self, Head};
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -71,21 +71,34 @@ async fn dispatch_as(
     let key = state_records::delivery_key(&before.delivery);
     let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
     let is_kept = |one: &&DeliveryRecord| now < one.received_at + limits::KEEP_BODY;
-    let Some(mut delivery) = known.value.as_ref().filter(is_kept).cloned() else {
+    let Some(delivery) = known.value.as_ref().filter(is_kept) else {
         return Ok(TaskDone::Finished);
     };
-    if !delivery.targets.contains(&entry.repo) {
-        delivery.targets.push(entry.repo.clone());
-    }
     let dispatch = queued_for(entry, before, now);
     let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
     // If the allowlist had both names, it has got the event at a level that expects no report.
     let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    queue(relay, (&known, delivery), &before, &dispatch).await
+}
+
+/// Puts a dispatch of a known delivery into the queue. `before`: what the store has of it.
+pub(super) async fn queue(
+    relay: &Relay,
+    (known, delivery): (&Versioned<DeliveryRecord>, &DeliveryRecord),
+    before: &Versioned<Dispatch>,
+    dispatch: &Dispatch,
+) -> Result<TaskDone, TaskError> {
+    let now = relay.now();
+    let mut delivery = delivery.clone();
+    if !delivery.targets.contains(&dispatch.repo) {
+        delivery.targets.push(dispatch.repo.clone());
+    }
     let mut batch = WriteBatch::default();
-    batch.update(&known, &delivery, relay.expiry());
-    batch.update(&before, &dispatch, relay.expiry());
-    batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
-    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
+    head::add_to_commit(relay, &mut batch, dispatch);
+    batch.update(known, &delivery, relay.expiry());
+    batch.update(before, dispatch, relay.expiry());
+    batch.tasks.push(TaskKind::dispatch(dispatch).task(now));
+    batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(TaskDone::Finished),
         _ => Err(TaskError::retry("the delivery or its dispatch was changed in the meantime")),

@@ -33,3 +33,25 @@ async fn head_that_gets_a_label_while_many_are_evaluated_has_its_required_check(
     world.settle().await;
     assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
 }
+
+/// Its check is required from then on, and nothing else would ever make it.
+#[tokio::test]
+async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_nightly_runs() {
+    for others in ["L2: [acme/two]\n", ""] {
+        let world = World::new().await;
+        let list = |events: &str| {
+            format!("{others}L4:\n  - acme/four: {{oncalls: [dave], events: [{events}]}}\n")
+        };
+        world.enforce(&list("nightly")).await;
+        let _ = open(&world).await;
+        assert_eq!(of(&world, DISPATCH), None);
+        world.enforce(&list("nightly, pull_request")).await;
+        world.settle().await;
+        assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+        let four = received(&world)("acme/four");
+        assert_eq!(four.client_payload["payload"]["action"], "opened");
+        four.complete(&world, "success").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(of(&world, DISPATCH).unwrap().1.as_deref(), Some("success"));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a backend has to test for its required check, and didn't get while its entry asked for less.
+
+use crcr_domain::RepoName;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::event::{self, UpstreamEvent};
+use crcr_store::{Versioned, WriteBatch, read_record, read_records};
+
+use super::head::Head;
+use super::renamed_backend;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
+use crate::state_records::{self, DeliveryRecord, PullRecord};
+use crate::webhook::planner;
+
+/// Adds the dispatches of those deliveries that a backend whose check is required hasn't got.
+pub(super) async fn add_lacking(
+    relay: &Relay,
+    repo: &RepoName,
+    deliveries: Vec<String>,
+    batch: &mut WriteBatch,
+) -> Result<(), TaskError> {
+    if renamed_backend::required_entry(relay, repo)?.is_none() {
+        return Ok(());
+    }
+    let keys = deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
+    let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    let lacking = deliveries.into_iter().zip(known).filter(|(_, known)| known.value.is_none());
+    batch.tasks.extend(lacking.map(|(delivery, _)| {
+        TaskKind::RequiredDispatch { delivery, repo: repo.clone() }.task(relay.now())
+    }));
+    Ok(())
+}
+
+/// Dispatches a delivery of an open head to a backend that has got nothing of the head, if its body is still there.
+pub(super) async fn run(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+) -> Result<TaskDone, TaskError> {
+    let key = state_records::delivery_key(delivery);
+    let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
+    let Some(record) = &known.value else { return Ok(TaskDone::Finished) };
+    let key = state_records::dispatch_key(delivery, repo);
+    let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let head = Head::read(relay, repo, &record.head_sha, None).await?;
+    if before.value.is_some() || head.is_some() {
+        return Ok(TaskDone::Finished);
+    }
+    let Some(dispatch) = planned(relay, record, repo).await? else {
+        return Ok(TaskDone::Finished);
+    };
+    renamed_backend::queue(relay, (&known, record), &before, &dispatch).await
+}
+
+/// The dispatch as the delivery would cause it by the allowlist of now. `None` if its head isn't open any more.
+async fn planned(
+    relay: &Relay,
+    delivery: &DeliveryRecord,
+    repo: &RepoName,
+) -> Result<Option<Dispatch>, TaskError> {
+    let Some(body) = body(relay, &delivery.id).await? else { return Ok(None) };
+    let event = event::read(&delivery.event, &body, &relay.config.event_filter);
+    let Ok(Some(event)) = event else { return Ok(None) };
+    let (upstream, allowlist) = (&relay.config.upstream, super::allowlist(relay)?);
+    let all = planner::dispatches(&event, &delivery.id, upstream, &allowlist, relay.now());
+    let own = all.into_iter().find(|one| one.repo == *repo && one.level.blocks_merge());
+    let Some(own) = own.filter(Dispatch::is_about_commit) else { return Ok(None) };
+    let order = delivery.received_at.as_millisecond();
+    let own = Dispatch { order, ..own };
+    let UpstreamEvent::PullRequest(pull) = &event else { return Ok(Some(own)) };
+    let key = state_records::pull_request_key(upstream, pull.number);
+    let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
+    let pull = pull.filter(|pull| !pull.is_closed && pull.head_sha == own.head_sha);
+    Ok(pull.map(|pull| Dispatch { labels: pull.labels, is_draft: !pull.is_ready, ..own }))
+}
+
+/// The webhook of a delivery, as it was stored.
+async fn body(relay: &Relay, delivery: &str) -> Result<Option<Vec<u8>>, TaskError> {
+    let keys = [state_records::reduced_body_key(delivery), state_records::body_key(delivery)];
+    let found = relay.store.records(&keys).await?;
+    let stored = keys.iter().zip(found).find_map(|(key, found)| Some((key, found?)));
+    let unpacked = stored.map(|(key, body)| state_records::unpack(key, &body.value));
+    Ok(unpacked.transpose()?)
+}
