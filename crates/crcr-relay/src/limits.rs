@@ -117,6 +117,10 @@ pub const RECORD_RETENTION: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
 pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long a merge queue waits for a group's checks at most: `check_response_timeout_minutes` is up to 360
+/// (<https://docs.github.com/en/rest/repos/rules>).
+pub const MERGE_GROUP_WAIT: Duration = Duration::from_secs(6 * 3600);
+
 /// How often a dispatch is let through while a backend's breaker is open.
 pub const BREAKER_PROBE: Duration = Duration::from_secs(600);
 /// How many failures of its infrastructure in a row open a backend's breaker, by default.

@@ -318,6 +318,9 @@ keys! {
     /// What is known of a backend's `.github/crcr.yml`.
     pub backend_file_key(upstream: &RepoName, repo: &RepoName) =
         ["backend_file", &upstream.key(), &repo.key()];
+    /// The delivery that asked for the checks of a merge group; `None` once the group has left the queue.
+    pub(crate) merge_group_key(upstream: &RepoName, head_sha: &str) =
+        ["merge_group", &upstream.key(), head_sha];
     /// The token bucket of the calls that read a backend's file.
     pub(crate) file_calls_key(repo: &RepoName) = ["file_calls", &repo.key()];
     /// Who waits for a probe.

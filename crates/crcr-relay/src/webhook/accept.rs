@@ -188,6 +188,8 @@ impl<'a> WebhookChanges<'a> {
             }
             UpstreamEvent::MergeGroup(group) => {
                 self.batch.set_inserts.push(open_head(relay, group.head_sha.clone(), now));
+                let key = state_records::merge_group_key(&relay.config.upstream, &group.head_sha);
+                self.batch.set(key, &Some(self.webhook.id), relay.expiry());
                 &group.head_sha
             }
             UpstreamEvent::CheckRunRerequested(run) => {
@@ -417,8 +419,11 @@ fn add_delivery(
         expires_at: relay.expiry(),
     });
     // Nothing but a dispatch reads the body. A backend whose check comes to be required gets what it hasn't got.
-    let may_get_it_later =
-        matches!(webhook.event, UpstreamEvent::PullRequest(pull) if is_about_open_head(pull));
+    let may_get_it_later = match webhook.event {
+        UpstreamEvent::PullRequest(pull) => is_about_open_head(pull),
+        UpstreamEvent::MergeGroup(_) => true,
+        _ => false,
+    };
     if !delivery.targets.is_empty() || may_get_it_later {
         let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
         let body = body.as_ref().map_err(Clone::clone)?;

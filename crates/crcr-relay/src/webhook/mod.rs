@@ -2,6 +2,7 @@
 //! before the response.
 
 mod accept;
+mod merge_groups;
 pub mod payload;
 pub(crate) mod planner;
 pub mod signature;
@@ -108,10 +109,12 @@ async fn receive_signed(
     let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
-        if name == "push" {
-            let noted = backend_file::note_push(relay, body).await;
-            noted.map_err(|error| Refusal::unavailable(error.to_string()))?;
-        }
+        let noted = match name {
+            "push" => backend_file::note_push(relay, body).await,
+            "merge_group" => merge_groups::note_end(relay, body).await,
+            _ => Ok(()),
+        };
+        noted.map_err(|error| Refusal::unavailable(error.to_string()))?;
         note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };

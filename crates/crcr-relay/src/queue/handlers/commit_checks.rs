@@ -105,14 +105,17 @@ pub async fn of_heads(
     let pulls = pulls.into_iter().filter_map(|read| read.value);
     let pulls: Vec<PullRecord> = pulls.filter(|pull| !pull.is_closed).collect();
     let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member));
+    let groups: Vec<&String> = groups.collect();
     let mut batch = WriteBatch::default();
-    for head_sha in pulls.iter().map(|pull| &pull.head_sha).chain(groups) {
+    for head_sha in pulls.iter().map(|pull| &pull.head_sha).chain(groups.iter().copied()) {
         let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha: head_sha.clone() };
         batch.tasks.push(work.task(relay.now()));
     }
     if was_listed {
         let newest = pulls.iter().filter_map(|pull| pull.deliveries.last().cloned());
-        required_dispatch::add_lacking(relay, repo, newest.collect(), &mut batch).await?;
+        let mut newest: Vec<String> = newest.collect();
+        newest.extend(required_dispatch::of_groups(relay, &groups).await?);
+        required_dispatch::add_lacking(relay, repo, newest, &mut batch).await?;
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)

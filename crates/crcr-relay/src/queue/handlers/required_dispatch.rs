@@ -1,4 +1,5 @@
-//! What a backend has to test for its required check, and didn't get while its entry asked for less.
+//! What a backend has to test for its required check, and didn't get while its entry asked for less: merge groups, or
+//! pull requests.
 
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::Dispatch;
@@ -7,10 +8,22 @@ use crcr_store::{Versioned, WriteBatch, read_record, read_records};
 
 use super::head::Head;
 use super::renamed_backend;
+use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
 use crate::webhook::planner;
+
+/// The deliveries of those of these merge groups that still wait for their checks.
+pub(super) async fn of_groups(
+    relay: &Relay,
+    groups: &[&String],
+) -> Result<Vec<String>, TaskError> {
+    let key = |group: &&String| state_records::merge_group_key(&relay.config.upstream, group);
+    let keys = groups.iter().map(key).collect();
+    let known = read_records::<Option<String>>(relay.store.as_ref(), keys).await?;
+    Ok(known.into_iter().filter_map(|read| read.value.flatten()).collect())
+}
 
 /// Adds the dispatches of those deliveries that a backend whose check is required hasn't got.
 pub(super) async fn add_lacking(
@@ -65,13 +78,23 @@ async fn planned(
     let all = planner::dispatches(&event, &delivery.id, upstream, &allowlist, relay.now());
     let own = all.into_iter().find(|one| one.repo == *repo && one.level.blocks_merge());
     let Some(own) = own.filter(Dispatch::is_about_commit) else { return Ok(None) };
-    let order = delivery.received_at.as_millisecond();
-    let own = Dispatch { order, ..own };
-    let UpstreamEvent::PullRequest(pull) = &event else { return Ok(Some(own)) };
-    let key = state_records::pull_request_key(upstream, pull.number);
-    let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
-    let pull = pull.filter(|pull| !pull.is_closed && pull.head_sha == own.head_sha);
-    Ok(pull.map(|pull| Dispatch { labels: pull.labels, is_draft: !pull.is_ready, ..own }))
+    let own = Dispatch { order: delivery.received_at.as_millisecond(), ..own };
+    let store = relay.store.as_ref();
+    match event {
+        UpstreamEvent::PullRequest(pull) => {
+            let key = state_records::pull_request_key(upstream, pull.number);
+            let pull = read_record::<PullRecord>(store, key).await?.value;
+            let pull = pull.filter(|pull| !pull.is_closed && pull.head_sha == own.head_sha);
+            Ok(pull.map(|pull| Dispatch { labels: pull.labels, is_draft: !pull.is_ready, ..own }))
+        }
+        UpstreamEvent::MergeGroup(group) => {
+            let key = state_records::merge_group_key(upstream, &group.head_sha);
+            let by = read_record::<Option<String>>(store, key).await?.value.flatten();
+            let waits = relay.now() < delivery.received_at + limits::MERGE_GROUP_WAIT;
+            Ok(Some(own).filter(|_| waits && by.as_deref() == Some(delivery.id.as_str())))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The webhook of a delivery, as it was stored.

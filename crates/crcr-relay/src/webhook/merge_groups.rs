@@ -1,0 +1,39 @@
+//! Which merge groups still wait for their checks.
+
+use bytes::Bytes;
+use crcr_store::{StoreError, WriteBatch};
+use serde::Deserialize;
+
+use crate::relay::Relay;
+use crate::state_records;
+
+#[derive(Deserialize)]
+struct RawEvent {
+    action: String,
+    repository: RawRepository,
+    merge_group: RawGroup,
+}
+
+#[derive(Deserialize)]
+struct RawRepository {
+    full_name: String,
+}
+
+#[derive(Deserialize)]
+struct RawGroup {
+    head_sha: String,
+}
+
+/// Writes down that a group has left the queue: it was merged or given up.
+pub(super) async fn note_end(relay: &Relay, body: &Bytes) -> Result<(), StoreError> {
+    let Ok(event) = serde_json::from_slice::<RawEvent>(body) else { return Ok(()) };
+    let upstream = &relay.config.upstream;
+    let is_of_upstream = event.repository.full_name.eq_ignore_ascii_case(upstream.as_str());
+    if !is_of_upstream || event.action != "destroyed" {
+        return Ok(());
+    }
+    let key = state_records::merge_group_key(upstream, &event.merge_group.head_sha);
+    let mut batch = WriteBatch::default();
+    batch.set(key, &None::<String>, relay.expiry());
+    relay.commit(batch).await.map(drop)
+}
