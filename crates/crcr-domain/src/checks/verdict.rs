@@ -149,6 +149,15 @@ pub fn counted_jobs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<Vec<&'a JobId
     Evidence::new(dispatches).runs.into_iter().map(jobs_of).collect()
 }
 
+/// The runs on GitHub that count and have failed.
+pub fn failed_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<&'a str> {
+    let has_failed = |run: &EffectiveRun<'a>| {
+        let is_over = !run.is_foreign() && !run.is_open();
+        is_over && run.conclusion().is_some_and(|end| !end.is_good())
+    };
+    Evidence::new(dispatches).runs.into_iter().filter(has_failed).map(|run| run.id).collect()
+}
+
 /// The dispatches, by their index, that say nothing any more: for each of their runs, one that their pull request has
 /// had since counts instead.
 pub fn replaced_dispatches(dispatches: &[HeadDispatch<'_>]) -> Vec<usize> {

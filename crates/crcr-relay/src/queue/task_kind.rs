@@ -59,6 +59,9 @@ pub(crate) enum TaskKind {
         failed_only: bool,
         /// The upstream commit that has the check run.
         head_sha: String,
+        /// Whether the check run is the verdict's, so that all runs which it has failed for are re-run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_of_verdict: bool,
     },
     /// Send a dispatch again that no run answered.
     Redispatch {
@@ -290,7 +293,14 @@ impl TaskKind {
         let repo = RepoName::new(names::repo_of(check_run_name)?).ok()?;
         Some(match names::run_of(external_id)? {
             names::NO_RUN => Self::Redispatch { repo, head_sha: head_sha.to_owned() },
-            run_id => Self::Rerun { repo, run_id, failed_only, head_sha: head_sha.to_owned() },
+            run_id => Self::Rerun {
+                // Of a suite, the check runs of the jobs name every run.
+                is_of_verdict: failed_only && check_run_name == names::dispatch_name(repo.as_str()),
+                repo,
+                run_id,
+                failed_only,
+                head_sha: head_sha.to_owned(),
+            },
         })
     }
 
@@ -378,6 +388,9 @@ impl TaskKind {
                 [repo.key(), was_listed.to_string()].into_iter().chain(part).collect()
             }
             Self::Labels { pull } => vec![pull.to_string()],
+            Self::Rerun { repo, head_sha, is_of_verdict: true, .. } => {
+                vec![repo.key(), head_sha.clone()]
+            }
             Self::Rerun { repo, run_id, .. } => vec![repo.key(), run_id.to_string()],
             Self::Redispatch { repo, head_sha } => vec![repo.key(), head_sha.clone()],
             Self::RerunSuite { suite } => vec![suite.to_string()],

@@ -194,6 +194,13 @@ impl Head {
             .collect()
     }
 
+    /// The runs on GitHub that the verdict has failed for.
+    pub(super) fn failed_runs(&self, relay: &Relay) -> Vec<u64> {
+        let evidence = self.evidence(relay);
+        let failed = verdict::failed_runs(&evidence);
+        failed.into_iter().filter_map(|run| run.parse().ok()).collect()
+    }
+
     /// The lost jobs of the commit.
     pub(super) fn lost_jobs(&self) -> impl Iterator<Item = &JobRecord> {
         let jobs = self.dispatches.iter().flat_map(|(_, jobs)| jobs);

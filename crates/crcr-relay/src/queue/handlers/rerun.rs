@@ -56,6 +56,29 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
+/// Re-runs every run that the verdict on a commit has failed for, and the one that its check run links.
+pub async fn rerun_verdict(
+    relay: &Relay,
+    (repo, linked): (&RepoName, u64),
+    head_sha: &str,
+) -> Result<TaskDone, TaskError> {
+    let head = Head::read(relay, repo, head_sha, None).await?;
+    let mut runs = head.map(|head| head.failed_runs(relay)).unwrap_or_default();
+    if !runs.contains(&linked) {
+        runs.push(linked);
+    }
+    let rerun = |run_id| TaskKind::Rerun {
+        repo: repo.clone(),
+        run_id,
+        failed_only: true,
+        head_sha: head_sha.to_owned(),
+        is_of_verdict: false,
+    };
+    let tasks = runs.into_iter().map(|run_id| rerun(run_id).task(relay.now())).collect();
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    Ok(TaskDone::Finished)
+}
+
 /// The delivery that a run has reported for. If it never did, those of the commit in whose lists of runs it is.
 async fn deliveries_of(
     relay: &Relay,
@@ -83,7 +106,7 @@ async fn note_refusal(
     let now = relay.now();
     let refused = reason.map(|reason| RefusedRerun { at: now, run_id, reason: reason.to_owned() });
     for delivery in deliveries {
-        note_refusal_of(relay, (delivery, repo), refused.as_ref()).await?;
+        note_refusal_of(relay, (delivery, repo), run_id, refused.as_ref()).await?;
     }
     Ok(())
 }
@@ -91,13 +114,16 @@ async fn note_refusal(
 async fn note_refusal_of(
     relay: &Relay,
     (delivery, repo): (&str, &RepoName),
+    run_id: u64,
     refused: Option<&RefusedRerun>,
 ) -> Result<(), TaskError> {
     for _ in 0..limits::CONFLICTS {
         let key = state_records::dispatch_key(delivery, repo);
         let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
         let Some(before) = known.value.as_ref() else { return Ok(()) };
-        if before.refused_rerun.is_none() && refused.is_none() {
+        // Of two runs that were asked for at once, one may be refused.
+        let is_of_run = before.refused_rerun.as_ref().is_some_and(|known| known.run_id == run_id);
+        if !is_of_run && refused.is_none() {
             return Ok(());
         }
         let dispatch = Dispatch { refused_rerun: refused.cloned(), ..before.clone() };

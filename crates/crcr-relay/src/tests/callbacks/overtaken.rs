@@ -6,6 +6,7 @@ use crcr_standin::world::Started;
 use crcr_store::LeaseRequest;
 
 use super::strangers::draft_of_the_author;
+use super::verdicts::press_rerun;
 use super::*;
 use crate::admin::deliveries;
 use crate::limits;
@@ -400,6 +401,34 @@ pub(super) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     again.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
     world.wait(Duration::from_secs(10 * 60)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+/// If only one of them ran again, the check would stay failed, and the button would have to be pressed once more.
+#[tokio::test]
+async fn rerun_of_a_verdict_runs_both_workflows_again_that_have_failed() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let (lint, docs) = (four.in_run(RUN + 1).of_job("lint"), four.in_run(RUN + 2).of_job("docs"));
+    for (run, file, end) in [
+        (&four, "ci.yml", "failure"),
+        (&lint, "lint.yml", "failure"),
+        (&docs, "docs.yml", "success"),
+    ] {
+        run.workflow_on_github(&world, file, "completed", Some(end));
+        run.start(&world).await;
+        run.end(&world, end).await;
+    }
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    press_rerun(&world).await;
+    let mut reruns: Vec<u64> = vec![];
+    for rerun in world.github.state().world.take_reruns() {
+        if let Started::Rerun { run_id, .. } = rerun {
+            reruns.push(run_id);
+        }
+    }
+    reruns.sort_unstable();
+    assert_eq!(reruns, [RUN, RUN + 1]);
 }
 
 #[tokio::test]
