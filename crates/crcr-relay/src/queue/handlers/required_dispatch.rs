@@ -15,10 +15,7 @@ use crate::state_records::{self, DeliveryRecord, PullRecord};
 use crate::webhook::planner;
 
 /// The deliveries of those of these merge groups that still wait for their checks.
-pub(super) async fn of_groups(
-    relay: &Relay,
-    groups: &[&String],
-) -> Result<Vec<String>, TaskError> {
+pub(super) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<String>, TaskError> {
     let key = |group: &&String| state_records::merge_group_key(&relay.config.upstream, group);
     let keys = groups.iter().map(key).collect();
     let known = read_records::<Option<String>>(relay.store.as_ref(), keys).await?;
@@ -59,9 +56,7 @@ pub(super) async fn run(
     if before.value.is_some() || head.is_some() {
         return Ok(TaskDone::Finished);
     }
-    let Some(dispatch) = planned(relay, record, repo).await? else {
-        return Ok(TaskDone::Finished);
-    };
+    let Some(dispatch) = planned(relay, record, repo).await? else { return Ok(TaskDone::Finished) };
     renamed_backend::queue(relay, (&known, record), &before, &dispatch).await
 }
 
