@@ -294,8 +294,7 @@ impl TaskKind {
         Some(match names::run_of(external_id)? {
             names::NO_RUN => Self::Redispatch { repo, head_sha: head_sha.to_owned() },
             run_id => Self::Rerun {
-                // Of a suite, the check runs of the jobs name every run.
-                is_of_verdict: failed_only && check_run_name == names::dispatch_name(repo.as_str()),
+                is_of_verdict: check_run_name == names::dispatch_name(repo.as_str()),
                 repo,
                 run_id,
                 failed_only,

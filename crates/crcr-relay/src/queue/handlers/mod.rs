@@ -60,9 +60,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
             required_dispatch::run(relay, delivery, repo).await
         }
         TaskKind::Labels { pull } => commit_checks::of_labels(relay, *pull).await,
-        TaskKind::Rerun { repo, run_id, head_sha, is_of_verdict: true, .. } => {
-            rerun::rerun_verdict(relay, (repo, *run_id), head_sha).await
-        }
+        TaskKind::Rerun { is_of_verdict: true, .. } => rerun::rerun_verdict(relay, kind).await,
         TaskKind::Rerun { repo, run_id, failed_only, head_sha, .. } => {
             rerun::run(relay, (repo, *run_id), *failed_only, head_sha).await
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus, RefusedRerun};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
-use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
 
 use super::head::Head;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
@@ -56,27 +56,31 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
-/// Re-runs every run that the verdict on a commit has failed for, and the one that its check run links.
-pub async fn rerun_verdict(
-    relay: &Relay,
-    (repo, linked): (&RepoName, u64),
-    head_sha: &str,
-) -> Result<TaskDone, TaskError> {
+/// Handles "Re-run" on the check run of a verdict.
+pub async fn rerun_verdict(relay: &Relay, work: &TaskKind) -> Result<TaskDone, TaskError> {
+    let tasks = reruns(relay, work).await?;
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// What "Re-run" on a check run starts: of a verdict, every run that it has failed for, and the one that it links.
+async fn reruns(relay: &Relay, work: &TaskKind) -> Result<Vec<NewTask>, TaskError> {
+    let TaskKind::Rerun { repo, run_id, failed_only, head_sha, is_of_verdict: true } = work else {
+        return Ok(vec![work.task(relay.now())]);
+    };
     let head = Head::read(relay, repo, head_sha, None).await?;
     let mut runs = head.map(|head| head.failed_runs(relay)).unwrap_or_default();
-    if !runs.contains(&linked) {
-        runs.push(linked);
+    if !runs.contains(run_id) {
+        runs.push(*run_id);
     }
     let rerun = |run_id| TaskKind::Rerun {
         repo: repo.clone(),
         run_id,
-        failed_only: true,
-        head_sha: head_sha.to_owned(),
+        failed_only: *failed_only,
+        head_sha: head_sha.clone(),
         is_of_verdict: false,
     };
-    let tasks = runs.into_iter().map(|run_id| rerun(run_id).task(relay.now())).collect();
-    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-    Ok(TaskDone::Finished)
+    Ok(runs.into_iter().map(|run_id| rerun(run_id).task(relay.now())).collect())
 }
 
 /// The delivery that a run has reported for. If it never did, those of the commit in whose lists of runs it is.
@@ -205,8 +209,9 @@ pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, T
         let Some(work) = TaskKind::rerun_of(&run.name, &external_id, &run.head_sha, false) else {
             continue;
         };
-        let task = work.task(relay.now());
-        tasks.insert(task.key.as_str().to_owned(), task);
+        for task in reruns(relay, &work).await? {
+            tasks.insert(task.key.as_str().to_owned(), task);
+        }
     }
     let tasks = tasks.into_values().collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;

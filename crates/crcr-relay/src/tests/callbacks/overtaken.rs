@@ -405,30 +405,40 @@ pub(super) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
 
 /// If only one of them ran again, the check would stay failed, and the button would have to be pressed once more.
 #[tokio::test]
-async fn rerun_of_a_verdict_runs_both_workflows_again_that_have_failed() {
+async fn rerun_of_a_verdict_or_of_all_checks_runs_both_workflows_again_that_have_failed() {
     let world = World::new().await;
+    let state = world.github.state();
     let four = open(&world).await("acme/four");
-    let (lint, docs) = (four.in_run(RUN + 1).of_job("lint"), four.in_run(RUN + 2).of_job("docs"));
-    for (run, file, end) in [
-        (&four, "ci.yml", "failure"),
-        (&lint, "lint.yml", "failure"),
-        (&docs, "docs.yml", "success"),
-    ] {
-        run.workflow_on_github(&world, file, "completed", Some(end));
-        run.start(&world).await;
-        run.end(&world, end).await;
+    four.complete(&world, "failure").await;
+    // These have no reporters, and so no check runs of their own.
+    for (run, end) in [(RUN + 1, "failure"), (RUN + 2, "success")] {
+        let file = format!("{run}.yml");
+        four.in_run(run).workflow_on_github(&world, &file, "completed", Some(end));
     }
     world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    let rerun = || {
+        let run_of = |started: Started| match started {
+            Started::Rerun { run_id, .. } => Some(run_id),
+            Started::Dispatch(_) => None,
+        };
+        let mut runs: Vec<u64> = state.world.take_reruns().into_iter().filter_map(run_of).collect();
+        runs.sort_unstable();
+        runs
+    };
     press_rerun(&world).await;
-    let mut reruns: Vec<u64> = vec![];
-    for rerun in world.github.state().world.take_reruns() {
-        if let Started::Rerun { run_id, .. } = rerun {
-            reruns.push(run_id);
-        }
+    assert_eq!(rerun(), [RUN, RUN + 1]);
+    for run in [RUN, RUN + 1] {
+        let file = if run == RUN { "ci.yml".to_owned() } else { format!("{run}.yml") };
+        let again = Downstream { attempt: 2, ..four.in_run(run) };
+        again.workflow_on_github(&world, &file, "completed", Some("failure"));
     }
-    reruns.sort_unstable();
-    assert_eq!(reruns, [RUN, RUN + 1]);
+    world.wait(Duration::from_secs(5 * 60)).await;
+    let suite = state.world.check_runs(UPSTREAM)[0].suite;
+    let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
+    world.send(&state.world.delivery("check_suite", &payload)).await;
+    world.settle().await;
+    assert_eq!(rerun(), [RUN, RUN + 1]);
 }
 
 #[tokio::test]
