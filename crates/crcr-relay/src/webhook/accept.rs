@@ -426,7 +426,11 @@ fn add_delivery(
     };
     if !delivery.targets.is_empty() || may_get_it_later {
         let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
-        let body = body.as_ref().map_err(Clone::clone)?;
+        let body = match body {
+            Ok(body) => body,
+            Err(_) if delivery.targets.is_empty() => return Ok(()),
+            Err(error) => return Err(error.clone()),
+        };
         let key = if body.is_reduced {
             state_records::reduced_body_key(&delivery.id)
         } else {
