@@ -313,6 +313,40 @@ fn overwrite_on_s3_also_replaces_what_fell_back_to_github() {
     assert!(ran.stderr.contains("can't be replaced in GitHub's store"), "{}", ran.report());
 }
 
+/// S3 was away for the first job, or it had no credentials.
+#[test]
+fn name_that_another_job_stored_at_github_is_a_conflict_on_s3() {
+    let world = World::new();
+    let wheels = ["--name", "wheels"];
+    let files: Files<'_> = &[("a", 0o644, b"one")];
+    world.upload(GitHub, 1, &wheels, files).expect_code(0);
+    for archive in ["zip", "none"] {
+        let args = [&wheels[..], &["--archive", archive]].concat();
+        let ran = world.upload(S3, 1, &args, &[("a", 0o644, b"two")]).expect_code(1);
+        assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
+        assert!(world.s3.keys().is_empty(), "{:?}", world.s3.keys());
+    }
+    arrived(&world.download(S3, 1, &wheels).expect_code(0), files);
+    let same = world.upload(S3, 1, &wheels, files).expect_code(0);
+    assert_eq!(same.outputs["store"], "s3", "{}", same.report());
+    // The next attempt replaces what an earlier one stored anywhere.
+    let newer: Files<'_> = &[("a", 0o644, b"three")];
+    world.upload(S3, 2, &wheels, newer).expect_code(0);
+    arrived(&world.download(S3, 2, &wheels).expect_code(0), newer);
+}
+
+#[test]
+fn upload_to_s3_needs_no_list_of_github() {
+    let world = World::new();
+    let args = ["--name", "wheels"];
+    for (fault, times) in [(Fault::status(503), 3), (Fault::status(400), 1), (Fault::Stall, 1)] {
+        world.github.state().traffic.fail("ListArtifacts", times, fault.clone());
+        let ran = world.upload(S3, 1, &args, &[("a", 0o644, b"one")]).expect_code(0);
+        assert_eq!(ran.outputs["store"], "s3", "{fault:?}: {}", ran.report());
+    }
+    assert!(world.github.state().traffic.unmet().is_empty());
+}
+
 #[test]
 fn list_shows_both_stores_and_no_locators() {
     let world = World::new();

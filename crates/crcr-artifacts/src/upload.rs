@@ -115,6 +115,7 @@ async fn store(
     };
     let mut refusal = None;
     if let (StoreReason::Ok, Some(config)) = (reason, &stores.s3) {
+        refuse_copy_at_github(source, stores).await?;
         match Box::pin(store_to_s3(source, config, stores, &now)).await {
             Ok(uploaded) => return Ok(uploaded),
             Err(error) => match fallback_reason(&error) {
@@ -147,6 +148,20 @@ async fn store(
     let locator = locator(source, &stored, place, now());
     let warnings = retention_warning(source).into_iter().collect();
     Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
+}
+
+/// A download asks GitHub first. What another job of the attempt stored there while it had no S3 would be found in place
+/// of this artifact. Of several attempts a download takes the newest.
+async fn refuse_copy_at_github(
+    source: &UploadSource,
+    stores: &UploadStores,
+) -> Result<(), StoreError> {
+    match &stores.github {
+        Ok(github) if !source.overwrite && source.job.run_attempt == 1 => {
+            github.refuse_another_copy(source).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A download asks GitHub first. An earlier upload may have fallen back to it, and what that one stored

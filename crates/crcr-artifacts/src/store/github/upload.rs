@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,6 +34,9 @@ const MAX_BLOCKS: u64 = 50_000;
 
 /// Blocks that are sent at a time, as long as none times out; the buffers allow no more.
 const PARALLEL_BLOCKS: usize = 16;
+
+/// How long an upload to the other store waits for the list here.
+const LIST_WAIT: Duration = Duration::from_secs(5);
 
 /// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
 /// the job's next try recognizes the unfinished upload as its own.
@@ -100,6 +104,31 @@ impl GitHubStore {
             }
         }
         Ok(())
+    }
+
+    /// For an upload to the other store: fails if the run has an artifact of this name here, unless its bytes are the
+    /// same. A list that can't be had says nothing.
+    pub(crate) async fn refuse_another_copy(
+        &self,
+        source: &UploadSource,
+    ) -> Result<(), StoreError> {
+        let retry = self.service().retry();
+        let retry = RetryPolicy { tries: 3, ..retry.within(retry.total.min(LIST_WAIT)) };
+        let service = self.service().clone().with_retry(retry);
+        let list = tokio::time::timeout(LIST_WAIT, service.list(Some(&source.name))).await;
+        let list = list.map_or_else(|_| vec![], Result::unwrap_or_default);
+        // Forgejo lists unfinished uploads, too, without a size.
+        let is_finished =
+            |there: &&Artifact| there.size > 0 || service.server() != ArtifactServer::Gitea;
+        let Some(there) = list.iter().find(is_finished) else { return Ok(()) };
+        let digest: Option<Digest> = there.digest.as_deref().and_then(|text| text.parse().ok());
+        if source.archive == ArchiveFormat::Zip && digest.is_some() {
+            let made = source.zip_blocks(BLOCK_BYTES).digest().await?;
+            if digest == Some(made.digest) {
+                return Ok(());
+            }
+        }
+        Err(self.taken(source))
     }
 
     /// Gitea and Forgejo give a name away again, and what had it is lost. A later attempt of the run may replace what an
