@@ -1,5 +1,7 @@
 //! Sends the blocks of a blob in parallel. The number of buffers limits how many.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use crcr_github::http::HttpError;
 use futures_util::StreamExt as _;
@@ -14,8 +16,14 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::store::StoreError;
 
-/// How many blocks are sent at a time. Blocks that share a slow connection time out together, so each
-/// time-out halves the number.
+/// Bytes that are in flight at first. A store that takes blocks and says nothing is told from a slow connection by one
+/// block that had all of it.
+const FIRST_BYTES: usize = 8 * 1024 * 1024;
+/// An answer that takes longer than this doesn't ask for more blocks at a time.
+const QUICK: Duration = Duration::from_secs(2);
+
+/// How much is sent at a time: little at first, and more with each quick answer. Blocks that share a slow connection
+/// time out together, so each time-out halves their number.
 #[derive(Debug)]
 pub(crate) struct BlockPacing {
     state: Mutex<PacingState>,
@@ -25,47 +33,72 @@ pub(crate) struct BlockPacing {
 #[derive(Debug)]
 struct PacingState {
     allowed: usize,
+    allowed_bytes: usize,
     in_flight: usize,
+    bytes_in_flight: usize,
     /// How often the number was halved. Blocks that were sent together count as one time-out.
     halved: usize,
     alive_at: Instant,
 }
 
+impl PacingState {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.in_flight == 0
+            || (self.in_flight < self.allowed && self.bytes_in_flight + bytes <= self.allowed_bytes)
+    }
+}
+
 /// One block's turn; dropping it lets the next block start.
 pub(crate) struct BlockTurn<'a> {
     pacing: &'a BlockPacing,
+    bytes: usize,
     halved: usize,
+    started: Instant,
 }
 
 impl Drop for BlockTurn<'_> {
     fn drop(&mut self) {
-        self.pacing.state.lock().in_flight -= 1;
+        let mut state = self.pacing.state.lock();
+        state.in_flight -= 1;
+        state.bytes_in_flight -= self.bytes;
+        drop(state);
         self.pacing.freed.notify_one();
     }
 }
 
 impl BlockPacing {
     pub(crate) fn new(allowed: usize) -> Self {
-        let state = PacingState { allowed, in_flight: 0, halved: 0, alive_at: Instant::now() };
+        let state = PacingState {
+            allowed,
+            allowed_bytes: FIRST_BYTES,
+            in_flight: 0,
+            bytes_in_flight: 0,
+            halved: 0,
+            alive_at: Instant::now(),
+        };
         Self { state: Mutex::new(state), freed: Notify::new() }
     }
 
-    pub(crate) async fn turn(&self) -> BlockTurn<'_> {
+    /// Waits until a block of this size may be sent.
+    pub(crate) async fn turn(&self, bytes: usize) -> BlockTurn<'_> {
         loop {
             let freed = self.freed.notified();
             {
                 let mut state = self.state.lock();
-                if state.in_flight < state.allowed {
+                if state.has_room(bytes) {
                     state.in_flight += 1;
-                    return BlockTurn { pacing: self, halved: state.halved };
+                    state.bytes_in_flight += bytes;
+                    // One that ended may have left room for several.
+                    self.freed.notify_one();
+                    let (halved, started) = (state.halved, Instant::now());
+                    return BlockTurn { pacing: self, bytes, halved, started };
                 }
             }
             freed.await;
         }
     }
 
-    /// When a block last got through, or fewer were allowed because some timed out together. What a block waited
-    /// until then, for the line or for its turn, isn't an outage.
+    /// When a block last got through. What another one waited until then, for the line or for its turn, isn't an outage.
     pub(crate) fn alive_at(&self) -> Instant {
         self.state.lock().alive_at
     }
@@ -82,18 +115,27 @@ impl BlockPacing {
         send: impl Future<Output = Result<Response, HttpError>>,
     ) -> Result<Response, HttpError> {
         let sent = send.await;
-        if sent.as_ref().is_err_and(HttpError::is_timeout) {
-            let mut state = self.state.lock();
-            // A block that was alone had the whole line, so that the store is silent.
-            if state.halved == turn.halved && state.in_flight > 1 {
-                state.allowed = state.allowed.min(state.in_flight) / 2;
-                state.halved += 1;
-                state.alive_at = Instant::now();
-                tracing::debug!(allowed = state.allowed, "blocks time out: fewer at a time");
-            }
-        }
+        self.adapt(&turn, &sent);
         drop(turn);
         sent
+    }
+
+    fn adapt(&self, turn: &BlockTurn<'_>, sent: &Result<Response, HttpError>) {
+        let mut state = self.state.lock();
+        match sent {
+            Ok(_) if turn.started.elapsed() < QUICK => {
+                state.allowed_bytes = state.allowed_bytes.saturating_add(turn.bytes);
+            }
+            // A block that was alone had the whole line, so that the store is silent.
+            Err(error)
+                if error.is_timeout() && state.halved == turn.halved && state.in_flight > 1 =>
+            {
+                state.allowed = state.allowed.min(state.in_flight) / 2;
+                state.halved += 1;
+                tracing::debug!(allowed = state.allowed, "blocks time out: fewer at a time");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -194,20 +236,34 @@ mod tests {
     async fn blocks_that_time_out_together_are_sent_one_at_a_time_in_the_end() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let client = crcr_github::http::client_with(std::time::Duration::from_millis(50)).unwrap();
+        let client = crcr_github::http::client_with(Duration::from_millis(50)).unwrap();
         let pacing = BlockPacing::new(8);
         for allowed in [4, 2, 1, 1] {
-            let (before, is_alone) = (pacing.alive_at(), pacing.state.lock().allowed == 1);
-            let send = async |put| pacing.send(pacing.turn().await, put).await;
+            let before = pacing.alive_at();
+            let send = async |put| pacing.send(pacing.turn(0).await, put).await;
             let sent = (0..8).map(|_| send(crcr_github::http::send_once(client.put(&url))));
             // Those that wait for their turn were sent after the first time-outs, so they count anew.
             let first = sent.take(pacing.state.lock().allowed);
             assert!(futures_util::future::join_all(first).await.iter().all(Result::is_err));
             let state = pacing.state.lock();
             assert_eq!((state.allowed, state.in_flight), (allowed, 0));
-            assert_eq!(state.alive_at == before, is_alone, "silence for one is an outage");
+            assert_eq!(state.alive_at, before, "silence is an outage, for how many it may be");
         }
         drop(listener);
+    }
+
+    #[tokio::test]
+    async fn large_blocks_wait_for_the_first_one_and_small_ones_do_not() {
+        let pacing = BlockPacing::new(16);
+        let first = pacing.turn(FIRST_BYTES).await;
+        let small = pacing.turn(0).await;
+        let large = pacing.turn(1);
+        tokio::pin!(large);
+        assert!(futures_util::poll!(&mut large).is_pending());
+        drop(small);
+        assert!(futures_util::poll!(&mut large).is_pending());
+        drop(first);
+        large.await;
     }
 
     #[tokio::test]

@@ -640,7 +640,7 @@ impl BlobClient {
         let mut tries = self.retry.start();
         let mut unclear = RetryPolicy { tries: 4, ..self.retry }.start();
         loop {
-            let turn = pacing.turn().await;
+            let turn = pacing.turn(body.len()).await;
             let sent = pacing.send(turn, self.http.send(put(), body.clone())).await;
             let Err(error) = stored(sent) else {
                 pacing.got_through();

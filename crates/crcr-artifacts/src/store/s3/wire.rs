@@ -184,7 +184,7 @@ impl SignedClient {
         let mut tries = self.retry.start();
         let mut last: Option<S3Refusal> = None;
         loop {
-            let turn = self.pacing.turn().await;
+            let turn = self.pacing.turn(put.body.len()).await;
             tries.server_was_alive(self.pacing.alive_at());
             // The store can have been silent to others for as long as it is waited for, while this one waited for
             // its turn.
