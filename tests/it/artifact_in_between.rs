@@ -252,13 +252,21 @@ fn locator_whose_answer_breaks_off_still_guards_what_another_job_has_stored() {
     let s3 = S3Server::start("artifacts").unwrap();
     let upload = || step(&["--path", "dist", "--archive", "none"]);
     with_bucket(upload(), "artifacts", s3.url().as_str()).run().expect_code(0);
-    let other = upload().env("GITHUB_JOB", "test");
-    fs::rename(other.folder().join("dist/a.txt"), other.folder().join("dist/c.txt")).unwrap();
-    fs::remove_dir_all(other.folder().join("dist/sub")).unwrap();
-    let cut = Rule::any(Fault::ResetAfterBytes(20)).method(Method::GET).path("crcr.json");
-    let ran = through(other, &s3, cut).expect_code(1);
-    assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
-    assert!(s3.keys().iter().all(|key| !key.ends_with("c.txt")), "{:?}", s3.keys());
+    for (fault, times) in [
+        (Fault::ResetAfterBytes(20), 1),
+        (Fault::ShortenTo(20), 1),
+        // It isn't known then whose it is.
+        (Fault::ShortenTo(20), 99),
+    ] {
+        let other = upload().env("GITHUB_JOB", "test");
+        fs::rename(other.folder().join("dist/a.txt"), other.folder().join("dist/c.txt")).unwrap();
+        fs::remove_dir_all(other.folder().join("dist/sub")).unwrap();
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        proxy.add(Rule::any(fault).method(Method::GET).path("crcr.json").times(times));
+        let ran = with_bucket(other, "artifacts", proxy.url().as_str()).run().expect_code(1);
+        assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
+        assert!(s3.keys().iter().all(|key| !key.ends_with("c.txt")), "{:?}", s3.keys());
+    }
 }
 
 #[test]

@@ -1,16 +1,13 @@
 //! Finds artifacts in the bucket under their conventional keys, first with credentials, then
 //! anonymously.
 
-use crcr_github::http::RetryPolicy;
 use regex::Regex;
 
 use super::{
     ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, placeholder_values,
 };
 use crate::layout::{self, META_ATTEMPT, archive_key, locator_key};
-use crate::locator::{
-    ArchiveFormat, KEY_SUFFIX, Locator, LocatorError, MAX_BYTES, StoredPlace, is_locator_key,
-};
+use crate::locator::{ArchiveFormat, KEY_SUFFIX, Locator, StoredPlace, is_locator_key};
 use crate::store::StoreError;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
@@ -312,21 +309,12 @@ where
 
 /// The locator at a key, if there is one.
 async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
-    let refused = |error: LocatorError| FindError::Locator(format!("`{key}`: {error}"));
-    let mut tries = RetryPolicy { tries: 4, ..store.retry() }.start();
-    loop {
-        let bytes = match store.read_small(key, MAX_BYTES).await {
-            Ok(there) => there.bytes,
-            // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
-            Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let bytes = bytes.ok_or_else(|| refused(LocatorError::TooLarge(MAX_BYTES + 1)))?;
-        match Locator::parse(&bytes) {
-            // Something in between may have cut it.
-            Err(error @ LocatorError::Malformed(_)) if tries.wait_to_retry(&error, None).await => {}
-            parsed => return parsed.map(Some).map_err(refused),
-        }
+    match store.read_locator(key).await {
+        Ok((Ok(locator), _)) => Ok(Some(locator)),
+        Ok((Err(error), _)) => Err(FindError::Locator(format!("`{key}`: {error}"))),
+        // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
+        Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use crcr_github::http::RetryPolicy;
 
 use super::{OnlyWithETag, S3Refusal, S3Store, STORE};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
+use crate::locator::{Locator, LocatorError, MAX_BYTES};
 use crate::store::StoreError;
 
 /// A longer list is refused.
@@ -114,6 +116,23 @@ impl S3Store {
             };
             if !tries.wait_to_retry(&broken, None).await {
                 return Err(StoreError::Unreachable { store: STORE, message: broken });
+            }
+        }
+    }
+
+    /// A locator and its ETag. One that isn't JSON is read again, because something in between may have cut it.
+    pub(crate) async fn read_locator(
+        &self,
+        key: &str,
+    ) -> Result<(Result<Locator, LocatorError>, Option<String>), StoreError> {
+        let mut tries = RetryPolicy { tries: 4, ..self.retry() }.start();
+        loop {
+            let there = self.read_small(key, MAX_BYTES).await?;
+            let too_large = || Err(LocatorError::TooLarge(MAX_BYTES + 1));
+            match there.bytes.map_or_else(too_large, |bytes| Locator::parse(&bytes)) {
+                Err(error @ LocatorError::Malformed(_))
+                    if tries.wait_to_retry(&error, None).await => {}
+                parsed => return Ok((parsed, there.etag)),
             }
         }
     }

@@ -417,11 +417,15 @@ impl S3Store {
         folder: &str,
     ) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
-        match self.read_small(&key, MAX_BYTES).await {
-            Ok(there) => {
-                let condition = WriteCondition::of(there.etag.as_deref());
-                let locator = there.bytes.and_then(|bytes| Locator::parse(&bytes).ok());
-                Ok(ExistingLocator { condition, locator })
+        match self.read_locator(&key).await {
+            // It is somebody's, and says not whose.
+            Ok((Err(error), _)) if !source.overwrite => {
+                let message = format!("`{key}` can't be read: {error}");
+                Err(StoreError::Conflict { store: STORE, message })
+            }
+            Ok((read, etag)) => {
+                let condition = WriteCondition::of(etag.as_deref());
+                Ok(ExistingLocator { condition, locator: read.ok() })
             }
             // These credentials may write but not read.
             Err(StoreError::Denied { .. }) if source.overwrite => {
