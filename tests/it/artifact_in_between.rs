@@ -295,6 +295,9 @@ fn answer_that_is_not_s3s_is_waited_out() {
         put(s3_error(400, "BadDigest")),
         put(s3_error(400, "IncompleteBody")),
         Rule::any(answer(200, "")).method(Method::POST).query("uploads"),
+        // Within the answer's first tag, and before the upload's id.
+        Rule::any(Fault::ShortenTo(60)).method(Method::POST).query("uploads"),
+        Rule::any(Fault::ShortenTo(150)).method(Method::POST).query("uploads"),
         Rule::any(answer(200, "")).method(Method::POST).query("uploadId"),
         Rule::any(s3_error(200, "InternalError")).method(Method::POST).query("uploadId"),
         Rule::any(s3_error(200, "ServiceUnavailable")).method(Method::POST).query("uploadId"),
@@ -313,6 +316,7 @@ fn answer_that_is_not_s3s_is_waited_out() {
                 fs::write(upload.folder().join("dist/c.bin"), &content).unwrap();
                 let ran = through(upload, &s3, rule.clone()).expect_code(0);
                 assert_eq!(outcome(&ran), ("s3", "ok"), "{rule:?}");
+                assert!(s3.unfinished().is_empty(), "{rule:?}");
                 // The locator names the proxy, which is gone.
                 fs::write(ran.path("zip"), s3.object(ZIP).unwrap()).unwrap();
                 let zip = fs::File::open(ran.path("zip")).unwrap();

@@ -3,6 +3,11 @@
 
 use std::sync::Arc;
 
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::SdkError;
+use aws_sdk_s3::operation::create_multipart_upload::{
+    CreateMultipartUploadError, CreateMultipartUploadOutput,
+};
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
 use crcr_github::http::RetryPolicy;
@@ -17,7 +22,7 @@ use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::s3::refusal::S3Refusal;
 use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, TAGS, UNRESERVED};
-use crate::store::s3::{S3Store, STORE, send_with_retries};
+use crate::store::s3::{S3Store, send_with_retries};
 use crate::store::send;
 use crate::store::{MAX_REPLACED, StoreError, after_failure};
 
@@ -99,18 +104,14 @@ impl S3Store {
                 continue;
             }
             let tag = tag.clone().filter(|_| with_tag);
-            let refusal = match self.send(|| create(tag.clone(), with_sum)).await {
-                Ok(created) => {
+            let refusal = match self.upload_id(|| create(tag.clone(), with_sum)).await {
+                Ok(id) => {
                     if sum_refused {
                         self.wire.leave_out(CHECKSUMS);
                     }
                     if tag_refused {
                         self.wire.leave_out(TAGS);
                     }
-                    let id = created.upload_id.ok_or_else(|| StoreError::Refused {
-                        store: STORE,
-                        message: format!("the server returned no upload id for `{}`", object.key),
-                    })?;
                     return Ok(MultipartUpload { id, tag_refused: tag != wanted });
                 }
                 Err(refusal) => refusal,
@@ -118,6 +119,30 @@ impl S3Store {
             first.get_or_insert(refusal);
         }
         Err(self.error(first.unwrap_or_default(), &object.key))
+    }
+
+    /// Begins an upload with what `create` sends, and again if something in between has cut the id off the answer. The
+    /// upload that nobody knows then is aborted with those of killed processes.
+    async fn upload_id<F>(&self, create: impl Fn() -> F) -> Result<String, S3Refusal>
+    where
+        F: Future<
+            Output = Result<
+                CreateMultipartUploadOutput,
+                SdkError<CreateMultipartUploadError, HttpResponse>,
+            >,
+        >,
+    {
+        let mut tries = self.retry().start();
+        loop {
+            let created = self.send(&create).await?;
+            if let Some(id) = created.upload_id.filter(|id| !id.is_empty()) {
+                return Ok(id);
+            }
+            let cut = S3Refusal { status: Some(200), is_web_page: true, ..S3Refusal::default() };
+            if !tries.wait_to_retry(&cut, None).await {
+                return Err(cut.after(&tries));
+            }
+        }
     }
 
     fn sends_checksums(&self) -> bool {
