@@ -47,8 +47,9 @@ const FORMS: [(u16, &str); 11] = [
 
 #[test]
 fn answer_that_is_not_githubs_is_waited_out_by_each_call() {
+    let of_others = [(200, "{}"), (200, "{\"error\": \"try later\"}"), (200, "[]")];
     std::thread::scope(|scope| {
-        for (status, body) in FORMS {
+        for (status, body) in FORMS.into_iter().chain(of_others) {
             scope.spawn(move || {
                 let github = StandIn::start().unwrap();
                 let traffic = &github.state().traffic;
@@ -136,14 +137,16 @@ fn answer_about_another_run_that_is_cut_is_asked_for_again() {
     }
 }
 
-/// Protobuf leaves fields with their default out, so `{}` is `ok: false`.
 #[test]
 fn artifact_that_github_does_not_finish_is_not_reported_as_stored() {
     let github = StandIn::start().unwrap();
-    github.state().traffic.fail("FinalizeArtifact", 1, answer(200, "{}"));
-    let ran = with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(2);
+    github.state().traffic.fail("FinalizeArtifact", 99, answer(200, "{\"error\": \"later\"}"));
+    let upload = with_github(step(&["--path", "dist"]), &github, &Run::push());
+    let ran = upload.env("CRCR_RETRY_SECONDS", "2").run().expect_code(2);
     assert_eq!(outcome(&ran), ("none", "no-bucket"));
-    assert!(ran.stderr.contains("it gave no artifact"), "{}", ran.report());
+    let told = "FinalizeArtifact: something in between answered 200 OK instead of the server: \
+                {\"error\": \"later\"}";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
     assert!(github.state().artifacts.all().is_empty());
 }
 

@@ -379,6 +379,8 @@ fn outage_of_relay_or_token_endpoint_and_answer_of_a_proxy_are_waited_out() {
         (6, None),
         (1, Some(|| Answer::Say(200, PAGE))),
         (1, Some(|| Answer::Say(200, ""))),
+        (1, Some(|| Answer::Say(200, "{}"))),
+        (1, Some(|| Answer::Say(200, r#"{"error":"try later"}"#))),
         (1, Some(|| Answer::Say(403, PAGE))),
         (1, Some(|| Answer::Say(403, "Forbidden"))),
         (1, Some(|| Answer::Say(404, PAGE))),

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::http::{self, HttpError, RetryLoop, RetryPolicy};
-use crate::null_as_default;
 
 const SERVICE_PATH: &str = "/twirp/github.actions.results.api.v1.ArtifactService/";
 /// The artifact format of this client.
@@ -24,6 +23,9 @@ const ARTIFACT_VERSION: u32 = 7;
 /// A list takes less than a kilobyte per artifact.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
+/// How often a list is asked for whose answer is `{}`. Servers that imitate GitHub's leave an empty list out like this,
+/// and something in between may answer with it, too.
+const MAX_ASKED_FOR_NOTHING: u32 = 3;
 
 /// The artifact service, called with one job's token.
 #[derive(Debug, Clone)]
@@ -308,7 +310,6 @@ impl ArtifactService {
         body["hash"] = hash.into();
         let answer: Answer = self.call("FinalizeArtifact", RetryPolicy::ONCE, &body).await?;
         match answer.artifact_id {
-            // As `ok: false`, the default of each field is left out.
             0 => Err(refused("FinalizeArtifact", "it gave no artifact")),
             id => Ok(id),
         }
@@ -318,21 +319,28 @@ impl ArtifactService {
     pub async fn list(&self, name: Option<&str>) -> Result<Vec<Artifact>, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
-            #[serde(default, deserialize_with = "null_as_default")]
-            artifacts: Vec<Artifact>,
+            artifacts: Option<Vec<Artifact>>,
         }
         let mut body = Self::body_with_ids(&self.ids);
         if let Some(name) = name {
             body["name_filter"] = name.into();
         }
-        let Answer { mut artifacts } = match self.call("ListArtifacts", self.retry, &body).await {
-            Err(ArtifactServiceError::Http { source, .. })
-                if self.server == ArtifactServer::Gitea
-                    && source.status() == Some(StatusCode::NOT_FOUND) =>
-            {
-                return Ok(vec![]);
+        let tries = self.retry.tries.min(MAX_ASKED_FOR_NOTHING);
+        let mut tries = RetryPolicy { tries, ..self.retry }.start();
+        let mut artifacts = loop {
+            let Answer { artifacts } = match self.call("ListArtifacts", self.retry, &body).await {
+                Err(ArtifactServiceError::Http { source, .. })
+                    if self.server == ArtifactServer::Gitea
+                        && source.status() == Some(StatusCode::NOT_FOUND) =>
+                {
+                    return Ok(vec![]);
+                }
+                answer => answer?,
+            };
+            let is_sure = artifacts.is_some() || self.server == ArtifactServer::Gitea;
+            if is_sure || !tries.wait_to_retry(&"the answer has no list", None).await {
+                break artifacts.unwrap_or_default();
             }
-            answer => answer?,
         };
         artifacts.retain(|artifact| name.is_none_or(|name| artifact.name == name));
         Ok(artifacts)
@@ -405,9 +413,11 @@ impl ArtifactService {
             let answer = self.send(url.clone(), body).await?;
             let status = answer.status();
             let body = http::read(answer, MAX_ANSWER_BYTES).await?;
-            // All answers of the service are JSON, so this is a proxy's.
-            serde_json::from_slice::<Value>(&body)
-                .map_err(|_| HttpError::Intermediary { status, body })
+            // All answers of the service are JSON with certain fields, so another one is a proxy's.
+            match serde_json::from_slice::<Value>(&body) {
+                Ok(value) if is_answer(method, &value) => Ok(value),
+                _ => Err(HttpError::Intermediary { status, body }),
+            }
         });
         let value = value.await.map_err(|error| service_error(method, error))?;
         if value.get("ok") == Some(&Value::Bool(false)) {
@@ -473,6 +483,21 @@ pub fn signatures(signed_url: &SecretString) -> Vec<SecretString> {
         found.extend(forms.into_iter().filter(|form| !form.is_empty()).map(SecretString::from));
     }
     found
+}
+
+/// Whether JSON may be an answer to this method: it has one of the fields that matter.
+fn is_answer(method: &str, value: &Value) -> bool {
+    let fields: &[&str] = match method {
+        "CreateArtifact" => &["signed_upload_url", "signedUploadUrl"],
+        "FinalizeArtifact" => &["artifact_id", "artifactId"],
+        "GetSignedArtifactURL" => &["signed_url", "signedUrl"],
+        "ListArtifacts" => &["artifacts"],
+        _ => &["ok", "artifact_id", "artifactId"],
+    };
+    let Some(object) = value.as_object() else { return false };
+    let is_empty_list = method == "ListArtifacts" && object.is_empty();
+    let is_refusal = object.get("ok") == Some(&Value::Bool(false));
+    is_empty_list || is_refusal || fields.iter().any(|field| object.contains_key(*field))
 }
 
 fn refused(method: &'static str, message: &str) -> ArtifactServiceError {
@@ -613,6 +638,22 @@ mod tests {
         assert_eq!(service(&server).await.list(Some("b")).await.unwrap().len(), 1);
     }
 
+    /// Protobuf's JSON may leave fields with their default out.
+    #[tokio::test]
+    async fn list_without_a_field_is_asked_for_again_and_is_empty_then() {
+        let server = answering("ListArtifacts", 200, json!({})).await;
+        assert!(service(&server).await.list(None).await.unwrap().is_empty());
+        assert_eq!(server.received_requests().await.unwrap().len(), 3);
+        let server = answering("ListArtifacts", 200, json!({"artifacts": []})).await;
+        assert!(service(&server).await.list(None).await.unwrap().is_empty());
+        assert_eq!(server.received_requests().await.unwrap().len(), 1);
+        for other in [json!({"error": "try later"}), json!(["try later"])] {
+            let server = answering("ListArtifacts", 200, other).await;
+            let error = service(&server).await.list(None).await.unwrap_err();
+            assert!(error.is_transient() && error.with_cause().contains("try later"), "{error:?}");
+        }
+    }
+
     #[tokio::test]
     async fn each_refusal_maps_to_its_error_kind() {
         let twirp = |code: &str, msg: &str| json!({"code": code, "msg": msg});
@@ -636,6 +677,9 @@ mod tests {
             service(&server).await.delete_own("a").await,
             Err(ArtifactServiceError::Refused { .. })
         ));
+        let server = answering("DeleteArtifact", 200, json!({"error": "try later"})).await;
+        let error = service(&server).await.delete_own("a").await.unwrap_err();
+        assert!(error.is_transient() && error.with_cause().contains("try later"), "{error:?}");
         let server = answering("DeleteArtifact", 503, json!({})).await;
         let error = service(&server).await.delete_own("a").await.unwrap_err();
         assert!(error.is_transient(), "{error}");

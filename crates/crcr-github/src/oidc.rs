@@ -11,6 +11,7 @@ use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use url::Url;
 
 use crate::http::{self, HttpError, RetryPolicy};
@@ -67,10 +68,12 @@ impl TokenEndpoint {
             if body.is_empty() || http::is_web_page(&headers, &body) {
                 return Err(HttpError::Intermediary { status, body });
             }
-            // What isn't JSON may be a part of the token, so no message has it.
-            let cut = |_| HttpError::Intermediary { status, body: Bytes::new() };
-            serde_json::from_slice::<IgnoredAny>(&body).map_err(cut)?;
-            Ok(body)
+            match serde_json::from_slice::<Value>(&body) {
+                Ok(answer) if answer.get("value").is_some() => Ok(body),
+                Ok(_) if !has_token(&body) => Err(HttpError::Intermediary { status, body }),
+                // It may be a part of the token, so no message has it.
+                _ => Err(HttpError::Intermediary { status, body: Bytes::new() }),
+            }
         });
         let answer = answer.await?;
         // serde's own message could quote the token.
@@ -81,6 +84,11 @@ impl TokenEndpoint {
         }
         Ok(answer.value.into())
     }
+}
+
+/// Whether a text may have a token in it: each is the base64 of a JSON object at its start.
+fn has_token(text: &[u8]) -> bool {
+    text.windows(3).any(|part| part == b"eyJ")
 }
 
 /// GitHub gives its reason for a 403 in JSON.
@@ -175,7 +183,9 @@ mod tests {
         for (body, told) in [
             (r#"{"value": 7}"#, "`value`"),
             (r#"{"value": "abc.def"}"#, "`value`"),
-            ("{}", "`value`"),
+            ("{}", "in between answered 200 OK instead of the server: {}"),
+            (r#"{"error": "try later"}"#, "try later"),
+            (r#"{"token": "eyJ.secret.c"}"#, "in between"),
             ("secret-token", "in between"),
             (r#"{"value": "secret"#, "in between"),
         ] {

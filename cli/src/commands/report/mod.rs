@@ -211,8 +211,8 @@ impl RelayCall<'_> {
             Ok(response) => {
                 let status = response.status();
                 let body = http::read(response, MAX_RESPONSE_BYTES).await?;
-                // Each relay answers with JSON, so this is from something in between.
-                if !is_json(&body) {
+                // Each relay says `ok` or a detail in JSON, so this is from something in between.
+                if !is_relays(&body) {
                     return Err(http::HttpError::Intermediary { status, body });
                 }
                 Ok((status.as_u16(), body, None))
@@ -233,6 +233,11 @@ impl RelayCall<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+fn is_relays(body: &[u8]) -> bool {
+    let answer: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    answer.is_some_and(|answer| ["ok", "detail"].iter().any(|field| answer.get(field).is_some()))
 }
 
 fn is_json(body: &[u8]) -> bool {
