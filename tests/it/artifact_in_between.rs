@@ -31,7 +31,7 @@ fn download() -> Crcr {
     Crcr::step(&args, "push", &serde_json::json!({}))
 }
 
-const FORMS: [(u16, &str); 11] = [
+const FORMS: [(u16, &str); 15] = [
     (200, PAGE),
     (200, ""),
     (200, "{\"ok\": tr"),
@@ -41,6 +41,10 @@ const FORMS: [(u16, &str); 11] = [
     (403, ""),
     (404, PAGE),
     (401, PAGE),
+    (408, ""),
+    (421, ""),
+    (425, ""),
+    (499, ""),
     (451, PAGE),
     (502, PAGE),
 ];
@@ -185,6 +189,8 @@ fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
                     fault(&down, Method::GET, "/dist"),
                     fault(&down, Method::GET, archive),
                     fault(&down, Method::GET, "crcr.json"),
+                    fault(&answer(403, ""), Method::GET, archive),
+                    fault(&answer(403, ""), Method::GET, "crcr.json"),
                 ] {
                     proxy.clear();
                     proxy.add(rule.clone().times(1));
@@ -288,6 +294,11 @@ fn answer_that_is_not_s3s_is_waited_out() {
         web_page(307).method(Method::HEAD),
         put(answer(403, "")),
         put(answer(403, "Forbidden")),
+        put(answer(421, "")),
+        put(answer(425, "")),
+        put(answer(499, "")),
+        Rule::any(answer(403, "")).method(Method::POST).query("uploads"),
+        Rule::any(answer(403, "")).method(Method::GET).path("crcr.json"),
         Rule::any(answer(403, "Forbidden")).method(Method::POST).query("uploads"),
         Rule::any(answer(403, "Forbidden")).query("partNumber=2"),
         Rule::any(answer(200, "")).method(Method::HEAD),

@@ -304,7 +304,10 @@ impl RemoteProblem {
         } else if has(&[
             "error: 30",
             "error: 408",
+            "error: 421",
+            "error: 425",
             "error: 429",
+            "error: 499",
             "error: 5",
             // A page, where the server's list of refs should be.
             "dumb http transport",
@@ -373,6 +376,10 @@ mod tests {
             ),
             (
                 "fatal: unable to access 'x': The requested URL returned error: 503",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': The requested URL returned error: 499",
                 RemoteProblem::Outage,
             ),
             (

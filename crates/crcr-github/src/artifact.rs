@@ -447,7 +447,7 @@ impl ArtifactService {
             }
             let error = error.unless_page_or_redirect();
             let is_unclear = matches!(&error, HttpError::Status { body, .. }
-                if matches!(status, 403 | 405..=499) && !matches!(status, 407 | 408 | 429)
+                if matches!(status, 403 | 405..=499) && status != 407 && !error.is_transient()
                     && serde_json::from_slice::<Value>(body).is_err());
             if !is_unclear || !unclear.wait_to_retry(&error, None).await {
                 return Err(error);

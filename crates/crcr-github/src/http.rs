@@ -369,8 +369,8 @@ impl HttpError {
         }
     }
 
-    /// Whether another try may help: no answer, 408, 429 or 5xx other than 501, or an answer that
-    /// isn't the server's own.
+    /// Whether another try may help: no answer, a status that says so, or an answer that isn't the
+    /// server's own.
     pub fn is_transient(&self) -> bool {
         match self.last() {
             Self::Status { status, .. } => is_transient(*status),
@@ -384,7 +384,9 @@ impl HttpError {
     pub(crate) fn may_be_applied(&self) -> bool {
         match self.last() {
             Self::Transport(error) => !error.is_connect() && !error.is_builder(),
-            Self::Status { status, .. } => is_transient(*status) && status.as_u16() != 429,
+            Self::Status { status, .. } => {
+                is_transient(*status) && !matches!(status.as_u16(), 421 | 425 | 429)
+            }
             Self::Intermediary { .. }
             | Self::Silence(_)
             | Self::Malformed(_)
@@ -424,8 +426,11 @@ impl HttpError {
     }
 }
 
+/// Whether another try may help after this status: every 5xx but 501, and of 4xx those that don't refuse. Proxies send
+/// 421 and 425 for a connection that they don't take the request from, and nginx 499 when the other side hung up.
 fn is_transient(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 408 | 429) || (status.is_server_error() && status.as_u16() != 501)
+    matches!(status.as_u16(), 408 | 421 | 425 | 429 | 499)
+        || (status.is_server_error() && status.as_u16() != 501)
 }
 
 /// Sends what `request` builds, again while the failure is transient and `retry` allows it.

@@ -48,7 +48,7 @@ impl TokenEndpoint {
     }
 
     /// Requests a token for `audience`, which is valid for five minutes. Each try takes at most what
-    /// `limit` says when it starts; `retry` covers 408, 429, 5xx and no answer.
+    /// `limit` says when it starts; `retry` covers outages.
     pub async fn mint(
         &self,
         client: &Client,

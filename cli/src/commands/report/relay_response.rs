@@ -102,7 +102,9 @@ pub fn read(
         other => other.to_string(),
     };
     match status {
-        408 | 500.. => ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) }),
+        408 | 421 | 425 | 499 | 500.. => {
+            ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) })
+        }
         300..400 => ReportOutcome::Refused(moved(body)),
         _ if detail.is_empty() && status != 429 => ReportOutcome::Refused(stranger(status)),
         _ => refused(status, &detail, after, earlier),
@@ -280,6 +282,9 @@ mod tests {
         for (status, meaning) in [
             (403, "refused [callback-url]"),
             (408, "again, then unreachable [relay-failed]"),
+            (421, "again, then unreachable [relay-failed]"),
+            (425, "again, then unreachable [relay-failed]"),
+            (499, "again, then unreachable [relay-failed]"),
             (429, "again, then refused [rate-limit]"),
         ] {
             assert_eq!(told(status, "", EarlierTry::Nothing), meaning, "{status}");

@@ -666,7 +666,8 @@ fn is_unclear(error: &http::HttpError) -> bool {
     let http::HttpError::Status { status, headers, .. } = error.last() else { return false };
     let status = status.as_u16();
     matches!(status, 403 | 405..=499)
-        && !matches!(status, 407 | 408 | 413 | 429)
+        && !matches!(status, 407 | 413)
+        && !error.is_transient()
         && !headers.contains_key("x-ms-request-id")
 }
 
@@ -708,6 +709,7 @@ fn unreliable(message: String) -> StoreError {
 fn blob_error(error: &http::HttpError) -> StoreError {
     let message = error.to_string();
     match error.status().map(|status| status.as_u16()) {
+        Some(_) if error.is_transient() => StoreError::Unreachable { store: STORE, message },
         None if error.is_timeout() => StoreError::Unreachable {
             store: STORE,
             message: format!("{message}; {SLOW_CONNECTION}"),
@@ -721,7 +723,7 @@ fn blob_error(error: &http::HttpError) -> StoreError {
         }
         // Forgejo says so.
         Some(413) if message.contains("Quota") => StoreError::Quota { store: STORE, message },
-        None | Some(408 | 429 | 500..) => StoreError::Unreachable { store: STORE, message },
+        None | Some(500..) => StoreError::Unreachable { store: STORE, message },
         Some(_) => StoreError::Refused { store: STORE, message },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use crcr_github::http::RetryPolicy;
 
-use super::{OnlyWithETag, S3Refusal, S3Store, STORE};
+use super::{OnlyWithETag, OnlyWithReason, S3Refusal, S3Store, STORE};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::locator::{Locator, LocatorError, MAX_BYTES};
@@ -38,7 +38,7 @@ impl S3Blob {
         let get = |range: Option<String>| {
             let get = self.store.client().get_object().bucket(self.store.bucket()).key(&self.key);
             let get = get.set_range(range).set_if_match(etag.map(str::to_owned));
-            get.customize().interceptor(OnlyWithETag).send()
+            get.customize().interceptor(OnlyWithETag).interceptor(OnlyWithReason).send()
         };
         let range = format!("bytes={start}-{}", end - 1);
         let mut answer = self.store.send(|| get(Some(range.clone()))).await;
@@ -88,7 +88,7 @@ impl S3Store {
     pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, StoreError> {
         let get = || {
             let get = self.client().get_object().bucket(self.bucket()).key(key);
-            get.customize().interceptor(OnlyWithETag).send()
+            get.customize().interceptor(OnlyWithETag).interceptor(OnlyWithReason).send()
         };
         self.send(get).await.map_err(|refusal| self.error(refusal, key))
     }
@@ -150,6 +150,8 @@ impl S3Store {
                 let list = self.client().list_objects_v2().bucket(self.bucket()).prefix(prefix);
                 list.set_delimiter(folders.then(|| "/".to_owned()))
                     .set_continuation_token(next.clone())
+                    .customize()
+                    .interceptor(OnlyWithReason)
                     .send()
             };
             let page = self.send(list).await.map_err(|refusal| self.error(refusal, prefix))?;

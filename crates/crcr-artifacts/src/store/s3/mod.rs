@@ -43,7 +43,7 @@ use crate::store::{SLOW_CONNECTION, StoreError};
 pub const STORE: &str = "S3";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
-/// The status of an answer that [`NoWebPages`] or [`OnlyWithETag`] turned into an error.
+/// The status of an answer that [`NoWebPages`], [`OnlyWithETag`] or [`OnlyWithReason`] turned into an error.
 const ORIGINAL_STATUS_HEADER: &str = "crcr-original-status";
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 const MAX_IDLE_CONNECTIONS: usize = 64;
@@ -355,6 +355,31 @@ impl Intercept for OnlyWithETag {
         let response = context.response_mut();
         let etag = response.headers().get("etag").unwrap_or_default();
         if response.status().is_success() && etag.is_empty() {
+            turn_into_error(response)?;
+        }
+        Ok(())
+    }
+}
+
+/// Turns a 403 without a body into an error. To all requests but HEAD, S3 gives a reason with it, so this one is of
+/// something in between.
+#[derive(Debug)]
+struct OnlyWithReason;
+
+impl Intercept for OnlyWithReason {
+    fn name(&self) -> &'static str {
+        "OnlyWithReason"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let is_empty = response.headers().get("content-length") == Some("0");
+        if response.status().as_u16() == 403 && is_empty {
             turn_into_error(response)?;
         }
         Ok(())

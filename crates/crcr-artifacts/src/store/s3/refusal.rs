@@ -71,7 +71,7 @@ impl S3Refusal {
             (_, Some("ConditionalRequestConflict" | "OperationAborted")) => true,
             // What arrived isn't what was sent.
             (_, Some("BadDigest" | "IncompleteBody" | "XAmzContentSHA256Mismatch")) => true,
-            (Some(408 | 429 | 500 | 502..=599), _) => true,
+            (Some(408 | 421 | 425 | 429 | 499 | 500 | 502..=599), _) => true,
             // A success that isn't S3's.
             (Some(200..300), None) => true,
             // S3 leads to another region by 301 and 307 alone; a login page is behind these.
@@ -275,6 +275,9 @@ mod tests {
             (Some(407), None, false),
             (Some(408), None, true),
             (Some(409), Some("OperationAborted"), true),
+            (Some(421), None, true),
+            (Some(425), None, true),
+            (Some(499), None, true),
             (Some(429), None, true),
             (Some(500), None, true),
             (Some(501), Some("NotImplemented"), false),
