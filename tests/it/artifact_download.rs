@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
+use axum::http::Method;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
 use crcr_artifacts::store::s3::{S3Access, S3Config, S3Store};
@@ -503,14 +504,35 @@ fn expired_signed_url_is_requested_again() {
 }
 
 #[test]
+fn bytes_that_change_once_on_their_way_are_fetched_again() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, &noise(5000))]);
+    world.github("wheels", "application/zip", &bytes);
+    world.github.state().traffic.fail("GetBlob", 1, Fault::Corrupt);
+    let ran = world.step("download", &["--name", "wheels"]).run().expect_code(0);
+    assert!(ran.stderr.contains("`wheels` is fetched once more"), "{}", ran.report());
+    assert_eq!(fs::read(ran.path("a")).unwrap().len(), 5000);
+
+    let digest = Digest::of(b"run").hex();
+    let sum = [("sha256", &*digest), ("crcr-mode", "755")];
+    world.s3("acme/upstream/4242/logs/run.sh", b"run", &sum);
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::Corrupt).method(Method::GET).path("run.sh").times(1));
+    let step = world.step("download", &["--name", "logs"]);
+    let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("run.sh")).unwrap(), b"run", "{}", ran.report());
+    assert_eq!(proxy.count(&Method::GET, "run.sh", ""), 2);
+}
+
+#[test]
 fn wrong_bytes_from_the_server_leave_no_files() {
     let world = World::new(Run::push());
     let id = world.github("wheels", "application/zip", &zip(&[("a", 0o644, &noise(5000))]));
     let traffic = &world.github.state().traffic;
-    traffic.fail("GetBlob", 1, Fault::Corrupt);
+    traffic.fail("GetBlob", 2, Fault::Corrupt);
     let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);
     refused(&ran, "digest-mismatch", &["isn't what was uploaded"]);
-    assert_eq!(traffic.calls("GetBlob"), 1, "the range that is open is read, not asked for again");
+    assert_eq!(traffic.calls("GetBlob"), 2, "the range that is open is read, not asked for again");
     let altered = world.github.state().artifacts.alter(id, |artifact| artifact.size = 7);
     assert!(altered);
     let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);

@@ -241,15 +241,23 @@ async fn fetch_blob(
     {
         return Ok((found, None));
     }
-    let blob = Arc::new(sources.blob(&request.run, &found.at));
     // Gitea, Forgejo and act list neither a digest nor the size of the blob.
     let size = found.size.filter(|_| found.digest.is_some());
-    let fetched = fetch::fetch(&blob, &path, size, &request.arrived).await;
-    let fetched =
-        fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
-    match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {
-        Some(why) => Err(DownloadError::Digest { name: found.name, why }),
-        None => Ok((found, Some(fetched))),
+    let mut may_fetch_again = true;
+    loop {
+        let blob = Arc::new(sources.blob(&request.run, &found.at));
+        let fetched = fetch::fetch(&blob, &path, size, &request.arrived).await;
+        let fetched =
+            fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
+        match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {
+            // They may have changed on their way.
+            Some(why) if may_fetch_again => {
+                may_fetch_again = false;
+                (sources.notice)(&format!("`{}` is fetched once more: {why}", found.name));
+            }
+            Some(why) => return Err(DownloadError::Digest { name: found.name, why }),
+            None => return Ok((found, Some(fetched))),
+        }
     }
 }
 

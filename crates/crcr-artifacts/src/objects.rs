@@ -94,11 +94,19 @@ async fn fetch_object(
     arrived: ByteProgress,
 ) -> Result<(LocatedFile, Option<ObjectsError>), ObjectsError> {
     let blob = RemoteBlob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
-    let fetched = write_object(&blob, &job, &arrived).await;
-    let (digest, recorded, mode) =
-        fetched.map_err(|source| ObjectsError::Fetch { path: job.path.clone(), source })?;
-    let expected = job.digest.or(recorded).filter(|expected| *expected != digest);
-    let mismatch = expected.map(|expected| ObjectsError::Digest {
+    let failed = |source| ObjectsError::Fetch { path: job.path.clone(), source };
+    let (mut digest, mut recorded, mut mode) =
+        write_object(&blob, &job, &arrived).await.map_err(failed)?;
+    let other = |digest: Digest, recorded: Option<Digest>| {
+        job.digest.or(recorded).filter(|expected| *expected != digest)
+    };
+    if other(digest, recorded).is_some() {
+        // It may have changed on its way.
+        let disk = |source| failed(FetchError::Disk { path: job.to.clone(), source });
+        tokio::fs::remove_file(&job.to).await.map_err(disk)?;
+        (digest, recorded, mode) = write_object(&blob, &job, &arrived).await.map_err(failed)?;
+    }
+    let mismatch = other(digest, recorded).map(|expected| ObjectsError::Digest {
         path: job.path.clone(),
         found: digest,
         expected,
