@@ -106,6 +106,25 @@ fn downstream_that_exposes_a_token_to_upstream_code_gets_a_warning() {
     assert!(ran.stderr.contains(told), "{}", ran.report());
 }
 
+/// GitHub's larger runners have names of their own.
+#[test]
+fn downstream_whose_jobs_share_runners_that_take_one_job_each_exposes_no_token() {
+    let (github, home) = (github(), tempfile::tempdir().unwrap());
+    let shared = "on: repository_dispatch\npermissions: {}\njobs: {a: {runs-on: acme-16-core, steps: [\
+                  {uses: pytorch/crcr/actions/checkout-pr@v1}]}, b: {needs: a, runs-on: acme-16-core, \
+                  permissions: {id-token: write}, steps: [\
+                  {uses: pytorch/crcr/actions/report-ci-result@v1}]}}\n";
+    github.state().world.put_file("acme/two", ".github/workflows/ci.yml", shared);
+    let ran = validate(&github, LIST).expect_code(0);
+    assert_eq!(rules(&ran), ["token-exposed 2:6"]);
+    let args = ["validate", "--format", "json", "--ephemeral", "Acme-16-core"];
+    let ran = crcr(&github, home.path(), &args, LIST).run().expect_code(0);
+    assert_eq!(rules(&ran), [""; 0], "{}", ran.report());
+    let of_action = crcr(&github, home.path(), &["validate", "--format", "json"], LIST);
+    let ran = of_action.env("INPUT_EPHEMERAL", "other\nacme-16-core").run().expect_code(0);
+    assert_eq!(rules(&ran), [""; 0], "{}", ran.report());
+}
+
 #[test]
 fn all_names_are_checked_on_github() {
     let github = github();

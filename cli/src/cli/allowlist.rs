@@ -128,6 +128,10 @@ pub struct ValidateArgs {
     pub sarif_file: Option<String>,
     #[command(flatten)]
     pub online: OnlineArgs,
+    /// With `--online`, label or group of runners that take one job and are gone, such as larger ones
+    /// of GitHub; repeats, or one a line
+    #[arg(long, value_name = "RUNNER")]
+    pub ephemeral: Vec<String>,
     #[command(flatten)]
     pub evidence: EvidenceArgs,
     #[command(flatten)]

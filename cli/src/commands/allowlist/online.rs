@@ -29,8 +29,11 @@ const CONCURRENT_LOOKUPS: usize = 8;
 const MAX_WORKFLOWS_PER_REPOSITORY: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnlineScope {
-    Everything,
+pub enum OnlineScope<'a> {
+    Everything {
+        /// Labels and groups of runners that take one job and are gone.
+        ephemeral_runners: &'a [String],
+    },
     /// Only the names of repositories.
     Names,
 }
@@ -58,7 +61,7 @@ struct OnlineCheck<'a> {
     app: Option<GithubApp>,
     file: &'a ParseOutcome,
     upstream: &'a RepoName,
-    scope: OnlineScope,
+    scope: OnlineScope<'a>,
 }
 
 /// Looks everything up. Responses are cached in the user's cache folder even if the command fails.
@@ -66,7 +69,7 @@ pub async fn check(
     args: &OnlineArgs,
     file: &ParseOutcome,
     upstream: &RepoName,
-    scope: OnlineScope,
+    scope: OnlineScope<'_>,
     env: &Env,
     printer: &Printer,
 ) -> Result<OnlineFindings, Failure> {
@@ -74,13 +77,13 @@ pub async fn check(
     let cache = cache_path.as_deref().map(LookupCache::read).unwrap_or_default();
     let check = OnlineCheck {
         lookup: github::lookup(args.github_token.as_ref(), cache, env, printer)?,
-        app: if scope == OnlineScope::Everything { github::app(env)? } else { None },
+        app: if scope == OnlineScope::Names { None } else { github::app(env)? },
         file,
         upstream,
         scope,
     };
     let found = check.run_all().await;
-    let no_app = check.app.is_none() && scope == OnlineScope::Everything;
+    let no_app = check.app.is_none() && scope != OnlineScope::Names;
     if let Some(path) = &cache_path
         && let Err(error) = check.lookup.into_cache().write(path)
     {
@@ -211,7 +214,7 @@ impl OnlineCheck<'_> {
                 let names =
                     [Rule::RepositoryNotFound, Rule::RepositoryRenamed, Rule::RepositoryCase];
                 let more = [Rule::RepositoryArchived, Rule::WorkflowMissing, Rule::TokenExposed];
-                let more = more.into_iter().filter(|_| self.scope == OnlineScope::Everything);
+                let more = more.into_iter().filter(|_| self.scope != OnlineScope::Names);
                 let not_checked = |rule| {
                     CheckResult::NotChecked(rule, format!("`{listed}` isn't accessible: {why}"))
                 };
@@ -316,6 +319,9 @@ impl OnlineCheck<'_> {
             other => other?,
         };
         let mut set = WorkflowSet::new(Some(&repository.full_name), self.upstream.as_str());
+        if let OnlineScope::Everything { ephemeral_runners } = self.scope {
+            set.add_ephemeral_runners(ephemeral_runners);
+        }
         for path in paths.iter().take(MAX_WORKFLOWS_PER_REPOSITORY) {
             let text = self.lookup.file(&repository.full_name, path).await?.unwrap_or_default();
             seen = seen.union(WorkflowUse::read(&text));

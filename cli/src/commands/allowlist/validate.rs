@@ -43,8 +43,8 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         None => String::new(),
     };
     let mut checked = if args.online.online {
-        online::check(&args.online, &outcome, upstream, OnlineScope::Everything, env, printer)
-            .await?
+        let scope = OnlineScope::Everything { ephemeral_runners: &args.ephemeral };
+        online::check(&args.online, &outcome, upstream, scope, env, printer).await?
     } else {
         OnlineFindings::default()
     };

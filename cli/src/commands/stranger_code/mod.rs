@@ -91,9 +91,11 @@ impl WorkflowSet {
         }
     }
 
-    /// Takes runners with one of these labels, or of a group of this name, for such as take one job and are gone.
+    /// Takes runners with one of these labels, or of a group of this name, for such as take one job and are gone. A text
+    /// may have one a line.
     pub fn add_ephemeral_runners(&mut self, names: &[String]) {
-        self.ephemeral_runners.extend(names.iter().map(|name| name.to_lowercase()));
+        let lines = names.iter().flat_map(|text| text.lines());
+        self.ephemeral_runners.extend(lines.map(|name| name.trim().to_lowercase()));
     }
 
     pub fn add_workflow(&mut self, path: &str, text: &str) {
