@@ -9,7 +9,9 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_types::service_config::ServiceConfigKey;
 use bytes::{Bytes, BytesMut};
+use url::Url;
 
 /// S3's limit, in bytes.
 const MAX_KEY: usize = 1024;
@@ -178,14 +180,39 @@ impl ObjectStore {
     }
 }
 
+/// Providers that refuse a bucket in the path of an address: Alibaba, Tencent, Huawei, Volcano Engine and Tigris
+/// (<https://www.tigrisdata.com/blog/virtual-hosted-urls/>).
+const ONLY_HOSTS_OF_BUCKETS: [&str; 6] = [
+    ".aliyuncs.com",
+    ".myqcloud.com",
+    ".myhuaweicloud.com",
+    ".storage.dev",
+    ".tigris.dev",
+    ".volces.com",
+];
+
+/// Whether the bucket is a part of the path of an address, and not of its host.
+pub fn is_path_style(endpoint: &Url) -> bool {
+    let host = endpoint.host_str().unwrap_or_default();
+    !ONLY_HOSTS_OF_BUCKETS.iter().any(|provider| host.ends_with(provider))
+}
+
+/// The address of another server than Amazon's, from the environment or a profile.
+fn other_server(shared: &SdkConfig) -> Option<Url> {
+    let key = ServiceConfigKey::builder().service_id("S3").env("AWS_ENDPOINT_URL");
+    let key = key.profile("endpoint_url").build().ok()?;
+    let of_s3 = shared.service_config().and_then(|config| config.load_config(key));
+    let endpoint = of_s3.or_else(|| shared.endpoint_url().map(str::to_owned))?;
+    Url::parse(&endpoint).ok()
+}
+
 impl S3Prefix {
     fn new(bucket: &str, prefix: &str, shared: &SdkConfig) -> Self {
         let config = aws_sdk_s3::config::Builder::from(shared)
-            // Servers other than Amazon's refuse the checksums that the SDK adds by default, and have
-            // no host for each bucket.
+            // Servers other than Amazon's refuse the checksums that the SDK adds by default.
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-            .force_path_style(true)
+            .force_path_style(other_server(shared).as_ref().is_some_and(is_path_style))
             .build();
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Self { client: Client::from_conf(config), bucket: bucket.to_owned(), prefix }
@@ -472,7 +499,11 @@ fn list_folder(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use aws_sdk_s3::config::{Credentials, Region, SharedCredentialsProvider};
+    use aws_sdk_s3::presigning::PresigningConfig;
+    use aws_types::service_config::LoadServiceConfig;
     use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 
     use super::*;
@@ -535,6 +566,48 @@ mod tests {
         let server = S3Server::start("kept").unwrap();
         check(&in_bucket(&server)).await;
         assert!(server.keys().iter().all(|key| key.starts_with("below/here/")));
+    }
+
+    /// `AWS_ENDPOINT_URL_S3`.
+    #[derive(Debug)]
+    struct OwnEndpoint;
+
+    impl LoadServiceConfig for OwnEndpoint {
+        fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+            (key.service_id() == "S3").then(|| "http://minio.example:9000".to_owned())
+        }
+    }
+
+    /// AWS has a host for each bucket, and most other servers have one for all.
+    #[tokio::test]
+    async fn bucket_is_in_the_host_of_aws_and_in_the_path_of_other_servers() {
+        let config = || {
+            let credentials = Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "test");
+            SdkConfig::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new("eu-south-2"))
+                .credentials_provider(SharedCredentialsProvider::new(credentials))
+                .http_client(aws_smithy_http_client::Builder::new().build_http())
+        };
+        let oss = "https://oss-cn-shanghai.aliyuncs.com";
+        for (config, start) in [
+            (config().build(), "https://kept.s3.eu-south-2.amazonaws.com/below/a?"),
+            (config().endpoint_url("http://h.example/").build(), "http://h.example/kept/below/a?"),
+            (
+                config().service_config(OwnEndpoint).build(),
+                "http://minio.example:9000/kept/below/a?",
+            ),
+            (
+                config().endpoint_url(oss).build(),
+                "https://kept.oss-cn-shanghai.aliyuncs.com/below/a?",
+            ),
+        ] {
+            let s3 = S3Prefix::new("kept", "below", &config);
+            let minute = PresigningConfig::expires_in(Duration::from_secs(60)).unwrap();
+            let get = s3.client.get_object().bucket(&s3.bucket).key(s3.key("a"));
+            let address = get.presigned(minute).await.unwrap().uri().to_owned();
+            assert!(address.starts_with(start), "{address}");
+        }
     }
 
     #[tokio::test]

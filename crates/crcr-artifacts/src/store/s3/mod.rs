@@ -28,6 +28,7 @@ use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+pub use crcr_aws::object_store::is_path_style;
 use crcr_github::http::RetryPolicy;
 use secrecy::SecretString;
 use url::Url;
@@ -433,23 +434,6 @@ where
             return Err(refusal.after(&tries));
         }
     }
-}
-
-/// Providers that refuse a bucket in the path of an address: Alibaba, Tencent, Huawei, Volcano Engine and Tigris
-/// (<https://www.tigrisdata.com/blog/virtual-hosted-urls/>).
-const ONLY_HOSTS_OF_BUCKETS: [&str; 6] = [
-    ".aliyuncs.com",
-    ".myqcloud.com",
-    ".myhuaweicloud.com",
-    ".storage.dev",
-    ".tigris.dev",
-    ".volces.com",
-];
-
-/// Whether the bucket is a part of the path of an address, and not of its host.
-pub fn is_path_style(endpoint: &Url) -> bool {
-    let host = endpoint.host_str().unwrap_or_default();
-    !ONLY_HOSTS_OF_BUCKETS.iter().any(|provider| host.ends_with(provider))
 }
 
 /// The SDK needs the final slash: without it, it appends the bucket's name to the last part.
