@@ -604,6 +604,9 @@ fn doctor_aws_takes_no_page_no_outage_and_no_missing_bucket_for_an_answer_about_
         (usize::MAX, 403, "text/html", page),
         (usize::MAX, 404, "text/plain", page),
         (usize::MAX, 200, "text/html", page),
+        (usize::MAX, 403, "text/plain", "Forbidden"),
+        (usize::MAX, 403, "text/plain", ""),
+        (usize::MAX, 404, "application/json", "{}"),
         (3, 503, "application/xml", unavailable),
     ] {
         let s3 = PolicedS3::start(buckets()).unwrap();

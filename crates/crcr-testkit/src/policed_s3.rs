@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crcr_standin::server::{Bound, Server};
 use parking_lot::Mutex;
@@ -117,7 +117,16 @@ async fn serve(
         }
         _ => StatusCode::METHOD_NOT_ALLOWED,
     };
-    (status, region).into_response()
+    let body = match status {
+        StatusCode::FORBIDDEN => "<Error><Code>AccessDenied</Code></Error>",
+        StatusCode::NOT_FOUND => "<Error><Code>NoSuchKey</Code></Error>",
+        _ => "",
+    };
+    let mut answer = (status, region, body).into_response();
+    if status.is_success() {
+        answer.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));
+    }
+    answer
 }
 
 /// S3 tells only those who may list that something is missing.

@@ -9,7 +9,7 @@ use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::{SigningScope, signature};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
-use crcr_aws::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
+use crcr_aws::sts::{self, AssumeRole, AwsError, SessionCredentials, StsError, StsErrorClass};
 use crcr_github::SecureUrl;
 use crcr_github::http::{self, HttpError, RetryPolicy};
 use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
@@ -175,16 +175,16 @@ impl AwsSetup<'_> {
             }
             signed.iter().fold(request, |request, (name, value)| request.header(*name, value))
         };
-        let page =
-            |status: StatusCode| format!("something in between answers {status} with a web page");
+        let foreign =
+            |status: StatusCode| format!("something in between answers {status} instead of S3");
         match http::send(RETRY, request).await {
-            Ok(answer) if http::is_web_page(answer.headers(), b"") => Err(page(answer.status())),
+            Ok(answer) if !is_success_of_s3(answer.headers(), key) => Err(foreign(answer.status())),
             Ok(answer) => Ok(Answer::new(answer.status(), answer.headers(), b"", bucket)),
             Err(error) => match error.last() {
                 HttpError::Status { status, headers, body, .. } if !error.is_transient() => {
-                    match http::is_web_page(headers, body) {
-                        true => Err(page(*status)),
-                        false => Ok(Answer::new(*status, headers, body, bucket)),
+                    match is_refusal_of_s3(*status, headers, body) {
+                        true => Ok(Answer::new(*status, headers, body, bucket)),
+                        false => Err(foreign(*status)),
                     }
                 }
                 _ => Err(error.to_string()),
@@ -447,6 +447,18 @@ impl AwsSetup<'_> {
             Err(error) => CheckResult::not_checked(CHECK, format!("STS can't be asked: {error}")),
         }
     }
+}
+
+/// S3 names the version of each object. A list has none.
+fn is_success_of_s3(headers: &HeaderMap, key: &str) -> bool {
+    let is_named = key.starts_with('?') || headers.contains_key("etag");
+    is_named && !http::is_web_page(headers, b"")
+}
+
+/// S3 gives a reason with what it refuses, or doesn't have.
+fn is_refusal_of_s3(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
+    let has_reason = !matches!(status.as_u16(), 401 | 403 | 404) || AwsError::read(body).is_some();
+    has_reason && !http::is_web_page(headers, body)
 }
 
 /// Whether STS itself said no, and not something in between or a fault of it.
