@@ -574,7 +574,8 @@ mod tests {
 
     impl LoadServiceConfig for OwnEndpoint {
         fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
-            (key.service_id() == "S3").then(|| "http://minio.example:9000".to_owned())
+            let is_asked = (key.service_id(), key.env()) == ("S3", "AWS_ENDPOINT_URL");
+            is_asked.then(|| "http://minio.example:9000".to_owned())
         }
     }
 
