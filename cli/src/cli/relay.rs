@@ -86,7 +86,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]
   HUD_API_URL, HUD_BOT_KEY an external HUD that also gets every result, or `off` [none]
   CRCR_HUD_DISPATCHES      whether that HUD also gets dispatches: on or off [off]
-  HUD_MAX_RETRIES          retries of a result for it [14]
+  HUD_MAX_RETRIES          retries of a result for it [during an outage for a day]
   CRCR_STATUS_TTL          how long deliveries and jobs are kept [35d]
   IN_PROGRESS_WARN_THRESHOLD  warn about more open dispatches than this [never]
   MAX_DISPATCH_WORKERS     dispatches that are sent at the same time [32]

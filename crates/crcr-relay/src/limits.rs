@@ -145,8 +145,8 @@ pub const TASK_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(600),
     total: Duration::MAX,
 };
-/// The pauses while GitHub has an outage. They grow with the age of a task and end soon after GitHub is
-/// back.
+/// The pauses while GitHub or the external HUD has an outage. They grow with the age of a task and end soon after it
+/// is back.
 pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
     tries: u32::MAX,
     base: Duration::from_secs(1),

@@ -25,7 +25,8 @@ use crate::state_records::{self, JobRecord};
 
 /// Gives up what the HUD rejects, and retries what it can't take now. While its key is rotated, the
 /// HUD may know the new one, the old one, or neither yet: a 401 is retried for an hour. So is every
-/// other answer that any result would get, such as a redirect while the HUD moves.
+/// other answer that any result would get, such as a redirect while the HUD moves. An outage of the
+/// HUD isn't a try, unless the operator has set how many there are.
 pub(crate) async fn run(
     relay: &Relay,
     task: &LeasedTask,
@@ -49,7 +50,10 @@ pub(crate) async fn run(
         let elsewhere = status.is_redirection()
             || matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
         fail = TaskError::retry(format!("the HUD: {error}"));
-        fail.permanent = !error.is_transient();
+        // Without a status, as with a certificate that has expired, the HUD didn't judge the result.
+        let is_outage = error.is_transient() || error.status().is_none();
+        fail.is_outage = is_outage && hud.retries.is_none();
+        fail.permanent = !is_outage;
         fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
         fail.retry_until =
             (unauthorized || elsewhere).then(|| task.created_at + limits::HUD_CHANGE);

@@ -136,8 +136,8 @@ pub struct ExternalHud {
     /// The base URL of its API.
     pub url: SecureUrl,
     pub key: Secret,
-    /// How often a result is sent again after a failure.
-    pub retries: u32,
+    /// How often a result is sent again after a failure. `None`: during an outage as often as a day has time for.
+    pub retries: Option<u32>,
     /// Whether the status of dispatches is sent, too.
     pub dispatches: bool,
 }
@@ -592,11 +592,11 @@ impl Settings<'_> {
         Some(DispatchSettings { signing_secrets, callback_url })
     }
 
-    fn retries(&mut self) -> Option<u32> {
+    fn retries(&mut self) -> Option<Option<u32>> {
         const NAME: &str = "HUD_MAX_RETRIES";
-        let Some(text) = self.get(NAME) else { return Some(limits::TRIES - 1) };
+        let Some(text) = self.get(NAME) else { return Some(None) };
         let number = text.trim().parse().map_err(|_| format!("`{text}` isn't a whole number"));
-        self.valid(NAME, number)
+        self.valid(NAME, number.map(Some))
     }
 
     fn alert_url(&mut self) -> Option<Option<SecretString>> {

@@ -165,7 +165,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     let hud = [("HUD_API_URL", "https://hud.test/api"), ("HUD_BOT_KEY", "k")];
     let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
     let known = with(&hud).unwrap();
-    assert_eq!(known.hud.unwrap().retries, limits::TRIES - 1);
+    assert_eq!(known.hud.unwrap().retries, None);
     assert_eq!((known.keep, known.warn_open), (limits::RECORD_RETENTION, None));
     let more = [
         ("HUD_MAX_RETRIES", "0"),
@@ -173,7 +173,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
         ("IN_PROGRESS_WARN_THRESHOLD", "9"),
     ];
     let config = with(&[&hud[..], &more].concat()).unwrap();
-    assert_eq!(config.hud.unwrap().retries, 0);
+    assert_eq!(config.hud.unwrap().retries, Some(0));
     assert_eq!(config.keep, Duration::from_secs(3 * 86_400));
     assert_eq!(config.warn_open, Some(9));
     // The deployed relay had a default for the one, and no need of the other.

@@ -176,8 +176,8 @@ pub(crate) struct TaskError {
     pub(crate) permanent: bool,
     /// If set, the task is tried until this time, however often, and then given up.
     pub(crate) retry_until: Option<Timestamp>,
-    /// GitHub didn't take it now, and would from anybody: an outage or a rate limit. It says nothing about
-    /// the task and isn't counted as a try.
+    /// GitHub, or the external HUD, didn't take it now, and would from anybody: an outage or a rate limit. It says
+    /// nothing about the task and isn't counted as a try.
     pub(crate) is_outage: bool,
     /// GitHub refuses what the request says. Only a task that is never given up is tried again then.
     pub(crate) is_refused: bool,
@@ -365,7 +365,9 @@ impl TaskKind {
     /// How many tries the task gets.
     pub(crate) fn max_tries(&self, config: &Config) -> u32 {
         match (self, &config.hud) {
-            (Self::Forward { .. }, Some(hud)) => hud.retries.saturating_add(1),
+            (Self::Forward { .. }, Some(hud)) => {
+                hud.retries.map_or(limits::TRIES, |retries| retries.saturating_add(1))
+            }
             (Self::JobLog { .. }, _) => limits::JOB_LOG_TRIES,
             _ => limits::TRIES,
         }

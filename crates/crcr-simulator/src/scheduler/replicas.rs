@@ -409,6 +409,8 @@ impl Simulation {
             settings.extend([
                 ("HUD_API_URL", "https://hud.example/api".to_owned()),
                 ("HUD_BOT_KEY", "a-key-of-the-hud".to_owned()),
+                // Else each result is tried for a day.
+                ("HUD_MAX_RETRIES", "14".to_owned()),
                 ("CRCR_HUD_DISPATCHES", "on".to_owned()),
                 ("MAX_DISPATCH_WORKERS", WORKERS_WITH_HUD.to_owned()),
             ]);

@@ -380,6 +380,31 @@ async fn external_hud_gets_the_configured_number_of_retries() {
 }
 
 #[tokio::test]
+async fn result_waits_for_a_day_while_the_external_hud_has_an_outage() {
+    for (hours, dead) in [(22, 0), (25, 1)] {
+        let hud = wiremock::MockServer::start().await;
+        let down = wiremock::ResponseTemplate::new(502);
+        wiremock::Mock::given(wiremock::matchers::any()).respond_with(down).mount(&hud).await;
+        let url = format!("{}/api", hud.uri());
+        let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "k")]).await;
+        let two = open(&world).await("acme/two");
+        two.end(&world, "success").await;
+        for _ in 0..hours {
+            world.work().await;
+            world.later(Duration::from_secs(3600));
+        }
+        hud.reset().await;
+        let up = wiremock::ResponseTemplate::new(200);
+        wiremock::Mock::given(wiremock::matchers::any()).respond_with(up).mount(&hud).await;
+        world.later(Duration::from_secs(3600));
+        world.work().await;
+        let found = deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap();
+        assert_eq!(found.len(), dead, "{hours} h: {found:?}");
+        assert_eq!(hud.received_requests().await.unwrap().len(), 1 - dead, "{hours} h");
+    }
+}
+
+#[tokio::test]
 async fn external_hud_gets_results_after_an_outage() {
     let login = wiremock::ResponseTemplate::new(200).set_body_raw("<p>Sign in", "text/html");
     external_hud_gets_results_after(login).await;
