@@ -26,7 +26,10 @@ impl Env {
 
     /// A setting of the relay as the relay reads it: the value of NAME, or the content of the file NAME_FILE.
     pub fn setting(&self, name: &str) -> Result<Option<String>, Failure> {
-        let filled = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+        let filled = |text: &str| {
+            let value = text.trim_end_matches(['\r', '\n']);
+            (!value.trim().is_empty()).then(|| value.to_owned())
+        };
         if let Some(value) = self.get(name).and_then(filled) {
             return Ok(Some(value));
         }
@@ -35,7 +38,8 @@ impl Env {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::user("settings", format!("{file}: `{path}` can't be read")).because(error)
         })?;
-        Ok(filled(text.trim_end_matches(['\r', '\n'])))
+        let empty = || Failure::user("settings", format!("{file}: `{path}` is empty"));
+        filled(&text).ok_or_else(empty).map(Some)
     }
 
     /// The names of all variables.
@@ -414,6 +418,7 @@ mod tests {
         let file = ("X_FILE", path.to_str().unwrap());
         for (variables, value) in [
             (vec![("X", "its own"), file], Some("its own")),
+            (vec![("X", "its own\n")], Some("its own")),
             // A line that is left empty in a file of variables sets nothing.
             (vec![("X", " "), file], Some("from the file")),
             (vec![("X", " ")], None),
@@ -424,6 +429,9 @@ mod tests {
         }
         let absent = Env::from_iter([("X_FILE", "/absent")]).setting("X").unwrap_err();
         assert_eq!(absent.to_string(), "X_FILE: `/absent` can't be read");
+        std::fs::write(&path, "\n").unwrap();
+        let empty = Env::from_iter([file]).setting("X").unwrap_err();
+        assert!(empty.to_string().ends_with("is empty"), "{empty}");
     }
 
     #[test]

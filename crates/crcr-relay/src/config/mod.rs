@@ -235,14 +235,24 @@ fn callback_url(public_url: &str) -> String {
 
 /// How long records are kept (`CRCR_STATUS_TTL`), for commands that change them beside a relay.
 pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, SettingProblem> {
-    let mut settings = Settings::new(lookup, BTreeMap::new());
-    settings.keep(None).ok_or_else(|| settings.problems.remove(0))
+    read_some(lookup, |settings| settings.keep(None))
 }
 
 /// Where the relay's state is, for commands that change it beside a relay.
 pub fn store(lookup: &dyn Fn(&str) -> Option<String>) -> Result<StoreUrl, SettingProblem> {
+    read_some(lookup, Settings::store)
+}
+
+/// Reads some settings. One whose file can't be read counts as absent to `read`, and is a problem all the same.
+fn read_some<'a, T>(
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    read: impl FnOnce(&mut Settings<'a>) -> Option<T>,
+) -> Result<T, SettingProblem> {
     let mut settings = Settings::new(lookup, BTreeMap::new());
-    settings.store().ok_or_else(|| settings.problems.remove(0))
+    match read(&mut settings) {
+        Some(value) if settings.problems.is_empty() => Ok(value),
+        _ => Err(settings.problems.remove(0)),
+    }
 }
 
 /// The settings that a dispatch is made with.
@@ -257,9 +267,7 @@ pub(crate) struct DispatchSettings {
 pub(crate) fn dispatch_settings(
     lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<DispatchSettings, SettingProblem> {
-    let mut settings = Settings::new(lookup, BTreeMap::new());
-    let read = settings.dispatch_settings();
-    read.ok_or_else(|| settings.problems.remove(0))
+    read_some(lookup, Settings::dispatch_settings)
 }
 
 /// The settings that are set but have no effect, each with the reason.
@@ -476,7 +484,8 @@ impl Settings<'_> {
     }
 
     fn criteria(&mut self) -> Option<LevelCriteria> {
-        let text = self.get("CRCR_CRITERIA").unwrap_or_default();
+        // In YAML, the blanks before the first line count.
+        let text = self.get_with_file("CRCR_CRITERIA").map(|(text, _)| text).unwrap_or_default();
         self.valid("CRCR_CRITERIA", crcr_results::review::criteria(&text))
     }
 
@@ -505,8 +514,13 @@ impl Settings<'_> {
     }
 
     fn store(&mut self) -> Option<StoreUrl> {
+        let several_machines = self.switch("CRCR_SEVERAL_MACHINES");
+        let url = self.store_url();
+        several_machines.and(url)
+    }
+
+    fn store_url(&mut self) -> Option<StoreUrl> {
         const NAME: &str = "CRCR_STORE";
-        self.switch("CRCR_SEVERAL_MACHINES")?;
         let Some(text) = self.get(NAME) else {
             let Some(endpoint) = self.get("REDIS_ENDPOINT") else {
                 return self.file(NAME, StoreUrl::Sqlite("crcr.db".into()));
@@ -550,25 +564,28 @@ impl Settings<'_> {
     /// The external HUD. A key without a URL is a problem: the deployed relay had a default URL, so
     /// somebody who moves from there may expect it.
     fn hud(&mut self) -> Option<Option<ExternalHud>> {
+        const URL: &str = "HUD_API_URL";
         let retries = self.retries();
-        let dispatches = self.switch("CRCR_HUD_DISPATCHES")?;
-        let key = self.secret("HUD_BOT_KEY", SecretFormat::Lines)?;
-        match (self.get("HUD_API_URL").as_deref(), key) {
-            (Some("off"), _) | (None, None) => retries.map(|_| None),
-            (None, Some(_)) => self.invalid(
-                "HUD_API_URL",
+        let dispatches = self.switch("CRCR_HUD_DISPATCHES");
+        let key = self.secret("HUD_BOT_KEY", SecretFormat::Lines);
+        let given = self.get(URL);
+        let is_off = given.as_deref() == Some("off");
+        let url = given.filter(|_| !is_off).map(|_| self.url(URL, ""));
+        match (url, key?) {
+            (None, Some(_)) if !is_off => self.invalid(
+                URL,
                 "missing beside HUD_BOT_KEY: the base of the HUD's API (the deployed relay's \
                  default is https://hud.pytorch.org/api), or `off` to forward nothing"
                     .to_owned(),
             ),
-            (Some(_), None) => {
-                self.url("HUD_API_URL", "");
-                self.invalid("HUD_BOT_KEY", "missing".to_owned())
-            }
-            (Some(_), Some(key)) => {
-                let url = self.url("HUD_API_URL", "");
-                Some(Some(ExternalHud { url: url?, key, retries: retries?, dispatches }))
-            }
+            (None, _) => retries.and(dispatches).map(|_| None),
+            (Some(_), None) => self.invalid("HUD_BOT_KEY", "missing".to_owned()),
+            (Some(url), Some(key)) => Some(Some(ExternalHud {
+                url: url?,
+                key,
+                retries: retries?,
+                dispatches: dispatches?,
+            })),
         }
     }
 

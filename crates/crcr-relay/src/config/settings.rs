@@ -29,12 +29,14 @@ impl<'a> Settings<'a> {
         Self { lookup, stored, problems: vec![] }
     }
 
-    /// The value of NAME, or the content of the file NAME_FILE. An empty value counts as absent.
+    /// The value of NAME, or the content of the file NAME_FILE, without blanks around it. An empty value counts as
+    /// absent.
     pub(super) fn get(&mut self, name: &str) -> Option<String> {
-        self.get_with_file(name).map(|(text, _)| text)
+        self.get_with_file(name).map(|(text, _)| text.trim().to_owned())
     }
 
-    /// The value of NAME, and the file it was read from.
+    /// The value of NAME as it is, and the file it was read from. A file without a value is a problem: whoever names
+    /// one doesn't want what a relay does without the setting.
     pub(super) fn get_with_file(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
         let filled = |text: String| (!text.trim().is_empty()).then_some(text);
         if let Some(value) = (self.lookup)(name).and_then(filled) {
@@ -43,7 +45,10 @@ impl<'a> Settings<'a> {
         if let Some(path) = (self.lookup)(&format!("{name}_FILE")).and_then(filled) {
             let path = PathBuf::from(path);
             return match secrets::read(&path) {
-                Ok(text) => filled(text).map(|text| (text, Some(path))),
+                Ok(text) if text.trim().is_empty() => {
+                    self.invalid(&format!("{name}_FILE"), format!("`{}` is empty", path.display()))
+                }
+                Ok(text) => Some((text, Some(path))),
                 Err(problem) => self.invalid(&format!("{name}_FILE"), problem),
             };
         }
@@ -162,8 +167,12 @@ impl<'a> Settings<'a> {
         None
     }
 
+    /// A setting that others need, too, is read several times and named once.
     pub(super) fn add_problem(&mut self, name: &str, what: String) {
-        self.problems.push(SettingProblem { name: name.to_owned(), what });
+        let problem = SettingProblem { name: name.to_owned(), what };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
     }
 }
 

@@ -45,6 +45,64 @@ fn all_missing_and_invalid_settings_are_reported_together() {
 }
 
 #[test]
+fn no_invalid_setting_hides_another_one_and_each_is_told_once() {
+    for (given, expected) in [
+        (
+            &[("CRCR_SEVERAL_MACHINES", "yes"), ("CRCR_STORE", "mongodb://x")][..],
+            &["CRCR_SEVERAL_MACHINES", "CRCR_STORE"][..],
+        ),
+        (
+            &[("CRCR_HUD_DISPATCHES", "yes"), ("HUD_API_URL", "hud")],
+            &["CRCR_HUD_DISPATCHES", "HUD_API_URL", "HUD_BOT_KEY"],
+        ),
+        (
+            &[("CRCR_BREAKER_FAILURES_FILE", "/absent"), ("CRCR_SEVERAL_MACHINES_FILE", "/absent")],
+            &["CRCR_SEVERAL_MACHINES_FILE", "CRCR_BREAKER_FAILURES_FILE"],
+        ),
+    ] {
+        let problems = read(&[&NEEDED[..], given].concat()).unwrap_err();
+        let names: Vec<_> = problems.iter().map(|problem| problem.name.as_str()).collect();
+        assert_eq!(names, expected);
+    }
+}
+
+/// As a variable has them that is the content of a file.
+#[test]
+fn blanks_and_line_feeds_around_a_value_are_not_part_of_it() {
+    let more = [
+        ("UPSTREAM_REPO", " acme/up\n"),
+        ("CRCR_ONCALL_COMMENTS", "on\n"),
+        ("CRCR_STORE", "sqlite:a.db\r\n"),
+        ("CRCR_RUN_WINDOW", "5s\n"),
+        ("CRCR_BREAKER_FAILURES", "off\n"),
+        ("CRCR_CRITERIA", "  job-pass-share: 0.95\n  end-to-end-seconds: 7200\n"),
+    ];
+    let config = read(&[&NEEDED[1..], &[("GITHUB_APP_ID", "1\n")], &more].concat()).unwrap();
+    assert_eq!((config.app_id.as_str(), config.upstream.as_str()), ("1", "acme/up"));
+    assert_eq!(config.store, StoreUrl::Sqlite("a.db".into()));
+    assert!(config.oncall_comments && config.breaker_failures.is_none());
+}
+
+/// Else a relay whose secret was emptied would keep its state in a file that is gone with its container, or serve
+/// operators without a token.
+#[test]
+fn file_of_a_setting_without_a_value_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    let path = path.to_str().unwrap();
+    for empty in ["", " \n"] {
+        std::fs::write(path, empty).unwrap();
+        for name in ["CRCR_STORE_FILE", "CRCR_RESULTS_FILE", "CRCR_ADMIN_TOKEN_FILE"] {
+            let problems = read(&[&NEEDED[..], &[(name, path)]].concat()).unwrap_err();
+            assert_eq!((problems.len(), problems[0].name.as_str()), (1, name));
+            assert!(problems[0].what.ends_with("is empty"), "{problems:?}");
+        }
+        let lookup = |name: &str| (name == "CRCR_STORE_FILE").then(|| path.to_owned());
+        assert_eq!(store(&lookup).unwrap_err().name, "CRCR_STORE_FILE", "for a command");
+    }
+}
+
+#[test]
 fn operators_address_that_other_machines_reach_without_a_token_is_told() {
     let token = ("CRCR_ADMIN_TOKEN", "sixteen letters!");
     for (address, is_open) in [
