@@ -25,6 +25,8 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Open connections of one listener. Together with the relay's own files they stay below the usual limit
 /// of 1,024.
 pub const CONNECTIONS: usize = 800;
+/// Files that the relay opens itself, at most: of its stores, connections to servers, and operators' ones.
+pub const OWN_FILES: usize = 224;
 /// A connection is closed when the client doesn't read for this long.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The minimal length of the admin token and of a callback key, which makes them infeasible to guess.

@@ -5,9 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use crcr_store::OutageLog;
 use http::Request;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
@@ -39,12 +40,32 @@ pub(crate) struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            max_open: limits::CONNECTIONS,
+            max_open: connections_for(max_files()),
             head_timeout: limits::HEAD_TIMEOUT,
             max_age: limits::CONNECTION_LIFE,
             write_timeout: limits::WRITE_TIMEOUT,
         }
     }
+}
+
+/// How many connections a listener has open in a process that may have so many files open. If they took all of them,
+/// those that clients hold would never be too many, and no further one could be accepted.
+fn connections_for(max_files: Option<u64>) -> usize {
+    let Some(max_files) = max_files.and_then(|files| usize::try_from(files).ok()) else {
+        return limits::CONNECTIONS;
+    };
+    let left = max_files.saturating_sub(limits::OWN_FILES).max(max_files / 4);
+    left.clamp(1, limits::CONNECTIONS)
+}
+
+#[cfg(target_os = "linux")]
+fn max_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+#[cfg(not(target_os = "linux"))]
+fn max_files() -> Option<u64> {
+    None
 }
 
 /// Serves `router` until `stop`. Requests that aren't complete [`limits::SHUTDOWN_GRACE`] later are dropped.
@@ -59,7 +80,7 @@ pub(crate) async fn serve(
         connection_limits.max_open + connection_limits.max_open.div_ceil(16),
     ));
     let known = Arc::new(OpenConnections::default());
-    let mut open = JoinSet::new();
+    let (mut open, mut outage) = (JoinSet::new(), OutageLog::default());
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -72,6 +93,9 @@ pub(crate) async fn serve(
         while open.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) => {
+                if outage.worked() {
+                    tracing::info!("connections can be accepted again");
+                }
                 let (router, stop, known) = (router.clone(), stop.clone(), Arc::clone(&known));
                 let connection = known.add(connection_limits.max_open);
                 open.spawn(async move {
@@ -84,7 +108,10 @@ pub(crate) async fn serve(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection can't be accepted");
+                let error = error.to_string();
+                if outage.failed(&error, Instant::now()) {
+                    tracing::warn!(error, "connections can't be accepted");
+                }
                 // Most likely there are too many open files, until other connections are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -289,6 +316,17 @@ mod tests {
         let answered = tokio::time::timeout(Duration::from_secs(20), rest(next)).await;
         assert!(answered.expect("it gets a place").ends_with("hello"));
         drop(deaf);
+    }
+
+    /// Half-sent heads would take every file that a process with a low limit may open.
+    #[test]
+    fn connections_leave_files_for_the_relay_itself() {
+        for (max_files, connections) in
+            [(64, 16), (256, 64), (1024, 800), (1_048_576, 800), (u64::MAX, 800)]
+        {
+            assert_eq!(connections_for(Some(max_files)), connections, "{max_files}");
+        }
+        assert_eq!(connections_for(None), limits::CONNECTIONS);
     }
 
     #[tokio::test]

@@ -77,8 +77,8 @@ impl BoundListeners {
         let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
         if let Some(admin) = self.admin {
             let router = router::admin(&relay, &hud, loopback);
-            let admin_limits =
-                ConnectionLimits { max_open: limits::ADMIN_CONNECTIONS, ..connection_limits };
+            let max_open = connection_limits.max_open.min(limits::ADMIN_CONNECTIONS);
+            let admin_limits = ConnectionLimits { max_open, ..connection_limits };
             parts.spawn(connections::serve(admin, router, admin_limits, stop.clone()));
         }
         connections::serve(self.public, router::public(&relay, &hud), connection_limits, stop)
