@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing_subscriber::filter::{Directive, LevelFilter};
 
 use crate::cli::{ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
@@ -247,9 +248,25 @@ pub fn human_bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
-/// Sends logs to stderr if `CRCR_LOG` or `-v` asks for them. A server always logs, as JSON lines.
+/// What is wrong with the value of `CRCR_LOG`. A word that isn't a level would be the name of a program whose logs alone
+/// are written.
+pub fn log_filter_problem(env: &Env) -> Option<String> {
+    // The values of a span's fields may have commas.
+    let filter = env.get(env_vars::CRCR_LOG).filter(|filter| !filter.contains('{'))?;
+    let is_wrong = |item: &&str| {
+        let is_name = !item.contains(['=', '[']) && !item.starts_with("crcr");
+        is_name && item.parse::<LevelFilter>().is_err() || item.parse::<Directive>().is_err()
+    };
+    let wrong = filter.split(',').map(str::trim).filter(|item| !item.is_empty()).find(is_wrong)?;
+    Some(format!("`{wrong}` is neither one of off, error, warn, info and debug nor TARGET=LEVEL"))
+}
+
+/// Sends logs to stderr if `CRCR_LOG` or `-v` asks for them. A server always logs, as JSON lines, by default if `CRCR_LOG`
+/// isn't valid.
 pub fn init_logging(args: &GlobalArgs, env: &Env, is_server: bool) {
-    let filter = match (env.get(env_vars::CRCR_LOG), args.verbose) {
+    let given = env.get(env_vars::CRCR_LOG).filter(|filter| !filter.trim().is_empty());
+    let given = given.filter(|_| !is_server || log_filter_problem(env).is_none());
+    let filter = match (given, args.verbose) {
         (Some(filter), _) => filter,
         (None, 0) if is_server => {
             "warn,crcr=info,crcr_relay=info,crcr_store=info,crcr_results=info"
@@ -283,6 +300,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn word_that_would_turn_the_logs_off_is_not_a_log_filter() {
+        let wrong = |filter: &str| log_filter_problem(&Env::from_iter([("CRCR_LOG", filter)]));
+        for fine in
+            ["", " ", "info", "INFO", "off", "warn, crcr_relay=debug", "crcr_relay", "crcr[x]=info"]
+        {
+            assert_eq!(wrong(fine), None, "{fine}");
+        }
+        for (filter, word) in
+            [("verbose", "verbose"), ("crcr=info,debgu", "debgu"), ("crcr=loud", "crcr=loud")]
+        {
+            let told = wrong(filter).unwrap();
+            assert!(told.starts_with(&format!("`{word}` is neither")), "{told}");
+        }
+    }
 
     #[test]
     fn panic_of_the_server_is_one_line_of_its_log() {

@@ -200,6 +200,17 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
 }
 
 #[test]
+fn check_finds_a_log_filter_that_would_log_nothing_and_a_collector_without_a_scheme() {
+    let (code, _, stderr) = place().set("CRCR_LOG", "verbose").run(&["relay", "serve", "--check"]);
+    assert!(code == 1 && stderr.contains("CRCR_LOG: `verbose` is neither one of"), "{stderr}");
+    let place = place().set("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("OTEL_EXPORTER_OTLP_ENDPOINT: "), "{stderr}");
+    assert!(stderr.contains("1 setting does not work"), "{stderr}");
+}
+
+#[test]
 fn check_finds_an_external_hud_that_takes_no_results() {
     let hud = place().set("INTERNAL_API_TOKEN", "the-hud-key");
     let mut running = hud.serve();

@@ -17,7 +17,7 @@ use super::{now, secrets_manager};
 use crate::cli::relay::ServeArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
-use crate::printer::Printer;
+use crate::printer::{self, Printer};
 
 /// Serves, or only validates with `--check`.
 pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
@@ -31,11 +31,18 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     for setting in config::settings_without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
-    let config = Config::read(&lookup, stored).map_err(|mut problems| {
-        // A misspelled one is why another one is missing.
-        problems.extend(unknown_settings(env, &asked.borrow()));
-        invalid_settings(problems)
-    })?;
+    let log_problem = printer::log_filter_problem(env)
+        .map(|what| SettingProblem { name: env_vars::CRCR_LOG.to_owned(), what });
+    let config = match (Config::read(&lookup, stored), log_problem) {
+        (Ok(config), None) => config,
+        (read, log_problem) => {
+            let mut problems = read.err().unwrap_or_default();
+            problems.extend(log_problem);
+            // A misspelled one is why another one is missing.
+            problems.extend(unknown_settings(env, &asked.borrow()));
+            return Err(invalid_settings(problems));
+        }
+    };
     if let Some(address) = config.open_admin_address() {
         tracing::warn!(
             address,
@@ -44,7 +51,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     let unknown = unknown_settings(env, &asked.borrow());
     if args.check {
-        return check(&config, unknown, printer).await;
+        return check(&config, env, unknown, printer).await;
     }
     for setting in unknown {
         tracing::warn!(setting = setting.name, why = setting.what, "a variable has no effect");
@@ -64,7 +71,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let mut relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
-    relay.traces = traces(env, &relay.config)?;
+    relay.traces = traces(env, &relay.config).map_err(|problem| invalid_settings(vec![problem]))?;
     if env.get(env_vars::SECRET_STORE_ARN).is_some() {
         let env = env.clone();
         relay.stored_secrets = Some(Box::new(move || {
@@ -83,8 +90,14 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 /// Tries everything that the settings name.
-async fn check(config: &Config, unknown: Vec<SettingProblem>, printer: &Printer) -> Outcome {
+async fn check(
+    config: &Config,
+    env: &Env,
+    unknown: Vec<SettingProblem>,
+    printer: &Printer,
+) -> Outcome {
     let mut problems = preflight::problems(config, Arc::new(now)).await;
+    problems.extend(traces(env, config).err());
     problems.extend(unknown);
     if !problems.is_empty() {
         return Err(settings_failure("does not work", "do not work", &problems));
@@ -146,16 +159,16 @@ fn unknown_settings(env: &Env, asked: &BTreeSet<String>) -> Vec<SettingProblem> 
         .collect()
 }
 
-fn traces(env: &Env, config: &Config) -> Result<Traces, Failure> {
+fn traces(env: &Env, config: &Config) -> Result<Traces, SettingProblem> {
     if !sends_traces(env) {
         return Ok(Traces::default());
     }
     // The library reads this variable, and by OpenTelemetry's rule the other one then has no effect.
     let is_replaced = env.get(env_vars::OTEL_EXPORTER_OTLP_TRACES_HEADERS).is_some();
     let headers: &[_] = if is_replaced { &[] } else { &config.trace_headers };
-    Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME), headers).map_err(|error| {
-        Failure::user("traces", "OpenTelemetry's settings can't be used").because(error)
-    })
+    let name = env_vars::OTEL_EXPORTER_OTLP_ENDPOINT.to_owned();
+    Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME), headers)
+        .map_err(|error| SettingProblem { name, what: error.to_string() })
 }
 
 /// Whether OpenTelemetry's variables name a collector and don't turn it off.
