@@ -346,6 +346,12 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
             &[values[0], values[1], "--set", "settings.CRCR_RESULTS_FILE=/data/results"],
             "'CRCR_RESULTS_FILE'",
         ),
+        (&[values[0], values[1], "--set", "networkPolicy.egressPorts={0}"], "egressPorts/0"),
+        (&[values[0], values[1], "--set", "service.port=0"], "/service/port"),
+        // Neither a drain that never ends nor one that stops all relays.
+        (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=0"], "minimum"),
+        (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=0%"], "'0%'"),
+        (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=2"], "less than"),
         // A part of one, as a mouse selects it.
         (&[values[0], values[1], "--set", "image.digest=sha256:abc"], "/image/digest"),
     ] {
