@@ -43,6 +43,10 @@ variable "redis_auth_token" {
   description = "Password of Redis, 16 to 128 characters; the same as REDIS_LOGIN in the secret. It is kept in Terraform's state"
   type        = string
   sensitive   = true
+  validation {
+    condition     = can(regex("^[^@\"/[:space:]]{16,128}$", var.redis_auth_token))
+    error_message = "ElastiCache takes passwords of 16 to 128 characters, without @, \" and /"
+  }
 }
 
 variable "settings" {
@@ -55,6 +59,10 @@ variable "settings" {
   validation {
     condition     = alltrue([for name in keys(var.settings) : !can(regex("(_SECRET|_KEY|_TOKEN|_LOGIN|_HEADERS|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$", name))])
     error_message = "secrets belong into secret.json: settings are in Terraform's state, and in the function's configuration"
+  }
+  validation {
+    condition     = alltrue([for name in keys(var.settings) : !contains(["CRCR_LISTEN", "CRCR_ADMIN_LISTEN", "REDIS_ENDPOINT", "SECRET_STORE_ARN"], name)])
+    error_message = "a function has no listeners, and this module sets REDIS_ENDPOINT and SECRET_STORE_ARN: another value would have no effect"
   }
 }
 

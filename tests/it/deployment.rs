@@ -370,6 +370,19 @@ fn chart_and_terraform_take_no_secret_as_a_setting() {
     }
 }
 
+#[test]
+fn chart_and_terraform_take_no_setting_that_would_have_no_effect() {
+    for (file, names) in [
+        ("deploy/helm/crcr/values.schema.json", "^(CRCR_(LISTEN|ADMIN_LISTEN|SEVERAL_MACHINES)|"),
+        (
+            "deploy/terraform/variables.tf",
+            r#"!contains(["CRCR_LISTEN", "CRCR_ADMIN_LISTEN", "REDIS_ENDPOINT", "SECRET_STORE_ARN"]"#,
+        ),
+    ] {
+        assert!(text(file).contains(names), "{file}");
+    }
+}
+
 /// `Duration` also has the events of the schedule, which take up to forty seconds.
 #[test]
 fn alarm_of_slow_requests_measures_requests_only() {
