@@ -23,15 +23,25 @@ pub(super) const VERSION: i64 = UPGRADES.len() as i64;
 
 /// The file's version; 0 for a new file.
 ///
-/// [`StoreError::Newer`] when this program doesn't support it.
+/// [`StoreError::Newer`] when this program doesn't support it, and [`StoreError::Unavailable`] when another one made it.
 pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
-    let read = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
-    match read.map_err(unavailable)? {
-        found if found > VERSION => {
-            Err(StoreError::Newer { path: path.display().to_string(), found, supported: VERSION })
+    let read = || -> Result<i64, StoreError> {
+        connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(unavailable)
+    };
+    let mut found = read()?;
+    if found <= 0 && has_tables(connection).map_err(unavailable)? {
+        // Another process may have created them in the meantime.
+        found = read()?;
+        if found <= 0 {
+            let what = "it is the database of another program: it has tables, and not crcr's";
+            return Err(StoreError::Unavailable(what.to_owned()));
         }
-        found => Ok(found),
     }
+    if found > VERSION {
+        let path = path.display().to_string();
+        return Err(StoreError::Newer { path, found, supported: VERSION });
+    }
+    Ok(found)
 }
 
 /// Creates the tables, or upgrades them, in one transaction.
@@ -58,6 +68,10 @@ fn upgrade_by(steps: &[&str], connection: &mut Connection, path: &Path) -> Resul
         tracing::info!(path = %path.display(), from = found, to = steps.len(), "the store is upgraded");
     }
     Ok(())
+}
+
+fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
 }
 
 #[cfg(test)]
@@ -106,6 +120,27 @@ mod tests {
         assert!(Connection::open(&path).unwrap().prepare("SELECT mood FROM task").is_err());
     }
 
+    /// A path that is mistyped by a word, such as that of Grafana's database.
+    #[test]
+    fn database_of_another_program_is_refused_in_one_line_and_unchanged() {
+        let folder = tempfile::tempdir().unwrap();
+        // The one has a table of a name that crcr uses, too.
+        for (name, table) in [("grafana.db", "dashboard"), ("music.db", "record")] {
+            let path = folder.path().join(name);
+            let other = Connection::open(&path).unwrap();
+            other.execute_batch(&format!("CREATE TABLE {table} (a)")).unwrap();
+            drop(other);
+            let before = std::fs::read(&path).unwrap();
+            let Err(error) = SqliteStore::open(&path, StoreRole::Server) else {
+                panic!("it was opened");
+            };
+            let text = error.to_string();
+            assert!(text.contains(name) && text.contains("another program"), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert_eq!(std::fs::read(&path).unwrap(), before);
+        }
+    }
+
     #[test]
     fn store_of_a_newer_crcr_is_rejected_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
@@ -129,8 +164,8 @@ mod tests {
     #[test]
     fn tool_does_not_upgrade_a_store_that_an_older_relay_uses() {
         let folder = tempfile::tempdir().unwrap();
-        let path = created(&folder);
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", 0).unwrap();
+        // Version 0 is an empty file.
+        let path = folder.path().join("crcr.db");
         let server = super::super::DatabaseLock::take(&path).unwrap();
         assert!(matches!(SqliteStore::open(&path, StoreRole::Tool), Err(StoreError::Older(_))));
         assert_eq!(user_version(&path), 0);
