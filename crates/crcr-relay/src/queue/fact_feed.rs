@@ -7,10 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_results::ResultsError;
+use crcr_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits;
 use crate::relay::Relay;
+
+/// Why facts couldn't be copied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CopyError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+}
 
 pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
     if relay.store.stores_facts() {
@@ -47,8 +57,9 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
             Err(error) => {
                 failed = failed.saturating_add(1);
                 tracing::warn!(%error, failed, "facts wait in the outbox");
-                *relay.results_problem.lock() = Some(error.to_string());
-                relay.metrics.fact_copy_failed();
+                if note_failure(&relay, &error) {
+                    *relay.results_problem.lock() = Some(error.to_string());
+                }
                 limits::FEED_RETRY.pause(failed, None)
             }
         };
@@ -59,20 +70,29 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
     }
 }
 
+/// Counts a failure of the results, and returns whether it is one: an outage of the store is told of by itself.
+fn note_failure(relay: &Relay, error: &CopyError) -> bool {
+    let is_of_results = matches!(error, CopyError::Results(_));
+    if is_of_results {
+        relay.metrics.fact_copy_failed();
+    }
+    is_of_results
+}
+
 async fn grace_is_over(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(limits::SHUTDOWN_GRACE).await;
 }
 
 /// Copies all facts that wait, for a process that doesn't run in between.
-pub(crate) async fn copy_waiting(relay: &Relay) -> Result<(), ResultsError> {
+pub(crate) async fn copy_waiting(relay: &Relay) -> Result<(), CopyError> {
     while !relay.store.stores_facts() {
         match copy_batch(relay).await {
             Ok(0) => break,
             Ok(count) => relay.metrics.facts_copied(count),
             Err(error) => {
                 tracing::warn!(%error, "facts wait in the outbox");
-                relay.metrics.fact_copy_failed();
+                note_failure(relay, &error);
                 return Err(error);
             }
         }
@@ -81,7 +101,7 @@ pub(crate) async fn copy_waiting(relay: &Relay) -> Result<(), ResultsError> {
 }
 
 /// Copies the oldest facts; returns how many.
-async fn copy_batch(relay: &Relay) -> Result<usize, ResultsError> {
+async fn copy_batch(relay: &Relay) -> Result<usize, CopyError> {
     let entries = relay.store.outbox(limits::FEED_ROWS).await?;
     let Some(last) = entries.last().map(|entry| entry.id.clone()) else {
         // The pages need the tables even before the first fact.

@@ -90,6 +90,19 @@ async fn unreachable_results_are_reported_and_stop_nothing() {
     assert!(!metrics.contains("crcr_results_failures_total 0"), "{metrics}");
 }
 
+/// Whoever is on call would look at ClickHouse, of which nothing is wrong.
+#[tokio::test]
+async fn outage_of_the_store_is_not_one_of_the_results() {
+    let world = world("clickhouse+http://me:hush@127.0.0.1:9/crcr").await;
+    world.rename("outbox", "away");
+    let error = fact_feed::copy_waiting(&world.relay).await.unwrap_err();
+    world.rename("away", "outbox");
+    assert!(error.to_string().contains("the store can't be used"), "{error}");
+    assert!(text(&world, "/metrics").await.contains("crcr_results_failures_total 0"));
+    fact_feed::copy_waiting(&world.relay).await.unwrap_err();
+    assert!(text(&world, "/metrics").await.contains("crcr_results_failures_total 1"));
+}
+
 #[tokio::test]
 async fn results_that_never_answer_delay_the_shutdown_for_ten_seconds_at_most() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
