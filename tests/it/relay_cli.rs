@@ -210,6 +210,20 @@ fn check_finds_a_log_filter_that_would_log_nothing_and_a_collector_without_a_sch
     assert!(stderr.contains("1 setting does not work"), "{stderr}");
 }
 
+/// On many clouds, a machine doesn't have its public address itself.
+#[test]
+fn check_finds_a_listener_at_an_address_of_another_machine() {
+    let place = place().set("CRCR_LISTEN", "192.0.2.1:8080").set("CRCR_ADMIN_LISTEN", "8081");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    for told in [
+        "CRCR_LISTEN: `192.0.2.1:8080` isn't an address of this machine",
+        "CRCR_ADMIN_LISTEN: `8081` can't be resolved as HOST:PORT",
+    ] {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
+}
+
 #[test]
 fn check_finds_an_external_hud_that_takes_no_results() {
     let hud = place().set("INTERNAL_API_TOKEN", "the-hud-key");

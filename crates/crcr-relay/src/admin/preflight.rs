@@ -1,5 +1,7 @@
 //! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
+use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,9 +69,9 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
         [("CRCR_LISTEN", Some(&config.listen)), ("CRCR_ADMIN_LISTEN", config.admin_listen.as_ref())]
     {
         if let Some(address) = address
-            && let Err(error) = tokio::net::lookup_host(address).await
+            && let Err(why) = find_listener(address).await
         {
-            found.add(name, format!("`{address}` can't be resolved: {error}"));
+            found.add(name, format!("`{address}` {why}"));
         }
     }
     let client = match http::client() {
@@ -105,6 +107,20 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
         }
     }
     found.0
+}
+
+/// Whether this machine has the address of a listener. Its port may be that of a running relay.
+async fn find_listener(address: &str) -> Result<(), String> {
+    let found = tokio::net::lookup_host(address).await;
+    let found = found.map_err(|error| format!("can't be resolved as HOST:PORT: {error}"))?;
+    let is_foreign = |ip: IpAddr| {
+        let bound = std::net::TcpListener::bind((ip, 0));
+        bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    };
+    if found.map(|address| address.ip()).all(is_foreign) {
+        return Err("isn't an address of this machine".to_owned());
+    }
+    Ok(())
 }
 
 /// Writes what `/readyz` writes: a file of another user, or on a full disk, can be opened and read.
