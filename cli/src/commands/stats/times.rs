@@ -210,7 +210,8 @@ fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeM
     }
     let mut of_classes: BTreeMap<&str, f64> = BTreeMap::new();
     for (class, seconds) in times {
-        let ends = class.match_indices('.').map(|(at, _)| at).chain([class.len()]);
+        // A class in another one, as Java names it, is behind a `$`.
+        let ends = class.match_indices(['.', '$']).map(|(at, _)| at).chain([class.len()]);
         let ends: Vec<usize> = ends.collect();
         let file = ends.iter().rev().find_map(|end| modules.get(&class[..*end]).copied());
         if let Some(file) = file.flatten().filter(|file| !known.contains_key(file)) {
@@ -308,6 +309,7 @@ mod tests {
             ("tests.test_ops", 0.5),
             ("tests.test_ops.deep.test_x", 9.0),
             ("com.acme.FooTest", 2.0),
+            ("com.acme.FooTest$Inner$Deep", 5.0),
             ("tests/test_own.py", 6.0),
             ("tests.test_own.TestTwice", 1.0),
             ("test_twin.TestIt", 8.0),
@@ -332,7 +334,7 @@ mod tests {
         let known = known_times(&files, &times);
         let of = |file: usize| known.get(files[file].as_str()).copied();
         let expected =
-            [Some(7.5), Some(9.0), Some(2.0), Some(6.0), None, None, Some(0.0), Some(3.0)];
+            [Some(7.5), Some(9.0), Some(7.0), Some(6.0), None, None, Some(0.0), Some(3.0)];
         assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(of), expected);
     }
 
