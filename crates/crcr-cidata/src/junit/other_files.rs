@@ -78,6 +78,7 @@ const KNOWN: &[KnownFile] = &[
         "convert the `.xcresult` to JUnit in the job",
     ),
     no_tests("failsafe-summary", "the summary of Maven Failsafe, whose tests are in `TEST-*.xml`"),
+    no_tests("!DOCTYPE suite", "TestNG's list of tests to run"),
     no_tests("coverage", "a coverage report of Cobertura or Clover"),
     no_tests("report", "a coverage report of JaCoCo"),
     no_tests("CoverageSession", "a coverage report of OpenCover"),

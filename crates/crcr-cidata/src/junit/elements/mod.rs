@@ -244,8 +244,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             Some(dialect) if !self.open.is_empty() => dialect,
             Some(dialect) => self.dialect_of_next(dialect, name, tag, line),
             None => {
+                // TestNG's `testng-failed.xml`. libcheck has such elements in a `<testsuites>`.
+                let is_list = name == "suite" && self.has_document_type;
+                let root = if is_list { "!DOCTYPE suite" } else { name };
                 let dialect = ReportDialect::of_root(name, tag)
-                    .ok_or_else(|| JunitError::OtherFile(OtherFile::of_root(name)))?;
+                    .ok_or_else(|| JunitError::OtherFile(OtherFile::of_root(root)))?;
                 self.suites.push(OpenSuite::root(&self.empty, line));
                 *self.dialect.insert(dialect)
             }

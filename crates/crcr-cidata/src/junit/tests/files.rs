@@ -213,7 +213,12 @@ fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
         assert!(other.to_string().contains(tool), "{text}: {other}");
         assert!(!other.has_no_tests(), "{text}");
     }
-    for text in ["TN:\nSF:/a.js\nDA:1,1\nend_of_record\n", "mode: set\na.go:1.1,2.2 1 1\n"] {
+    for text in [
+        "TN:\nSF:/a.js\nDA:1,1\nend_of_record\n",
+        "mode: set\na.go:1.1,2.2 1 1\n",
+        // Surefire puts it beside the reports of a red run, and its tests are in those.
+        "<!DOCTYPE suite SYSTEM 'https://testng.org/testng-1.0.dtd'>\n<suite name='Failed suite'/>",
+    ] {
         let error = TestReport::read(text.as_bytes()).unwrap_err();
         assert!(matches!(error, JunitError::OtherFile(other) if other.has_no_tests()), "{text}");
     }
