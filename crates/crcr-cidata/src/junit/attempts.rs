@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
 
 use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 
@@ -38,7 +40,10 @@ impl Repetitions {
         let is_candidate = match element.repeats {
             _ if case.kind == TestRowKind::Suite => true,
             RepeatedTest::OtherTests => false,
-            RepeatedTest::Pytest | RepeatedTest::Go | RepeatedTest::Numbered => true,
+            RepeatedTest::Pytest
+            | RepeatedTest::Go
+            | RepeatedTest::Surefire
+            | RepeatedTest::Numbered => true,
             RepeatedTest::Xctest => {
                 case.suite == case.classname && &*case.classname != SWIFT_TESTING
             }
@@ -72,6 +77,9 @@ impl Repetitions {
             let is_of_each_worker = is_of_each_worker(&groups, of_element);
             let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
                 RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
+                RepeatedTest::Surefire if is_of_tests(cases, &group) => {
+                    retries_of_testng(cases, &group)
+                }
                 // The first run again is that on another device.
                 RepeatedTest::Numbered => {
                     group.chunk_by(|a, b| a.run < b.run).map(<[_]>::to_vec).collect()
@@ -218,14 +226,43 @@ fn runs_of_failures<'a>(
     group.chunk_by(|a, b| has_failed(a) && has_failed(b)).map(<[_]>::to_vec).collect()
 }
 
+fn is_of_tests(cases: &[TestCase], group: &[&PossibleAttempt]) -> bool {
+    group.iter().all(|candidate| cases[candidate.position as usize].kind == TestRowKind::Test)
+}
+
+/// Parts of a group, in each of which all but the last were skipped to be run again. A test of one name may be another
+/// one, too, such as with the next parameter.
+fn retries_of_testng<'a>(
+    cases: &[TestCase],
+    group: &[&'a PossibleAttempt],
+) -> Vec<Vec<&'a PossibleAttempt>> {
+    let is_retried = |test: &PossibleAttempt| {
+        let case = &cases[test.position as usize];
+        let is_failure = |skip: &TestDetail| skip.message.is_some() && skip.type_name.is_none();
+        case.result == TestResult::Skipped
+            && matches!(&case.details[..], [skip] if is_failure(skip))
+    };
+    let mut runs = vec![];
+    for run in group.chunk_by(|a, _| is_retried(a)) {
+        match run.last() {
+            Some(last) if cases[last.position as usize].result != TestResult::Skipped => {
+                runs.push(run.to_vec());
+            }
+            _ => runs.extend(run.iter().map(|test| vec![*test])),
+        }
+    }
+    runs
+}
+
 fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
     // The element of a failed assertion isn't that of an attempt.
     let is_assertion = repeats == RepeatedTest::Xctest && later.result.is_failed();
-    let last_counts =
-        matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest | RepeatedTest::Numbered);
+    let is_testng = repeats == RepeatedTest::Surefire;
+    let last_counts = is_testng
+        || matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest | RepeatedTest::Numbered);
     if last_counts && !is_assertion {
         for detail in &mut case.details {
-            if detail.kind != TestDetailKind::Skipped {
+            if is_testng || detail.kind != TestDetailKind::Skipped {
                 detail.kind = TestDetailKind::Rerun;
             }
         }

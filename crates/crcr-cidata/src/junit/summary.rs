@@ -97,6 +97,9 @@ pub enum RepeatedTest {
     /// xcbeautify and xcpretty write an element for each assertion of XCTest that failed, and one for each time that a
     /// test passed: in a run with `-retry-tests-on-failure`, on each device, and with `-test-iterations`.
     Xctest,
+    /// TestNG skips a failed test that its `IRetryAnalyzer` runs again, and Surefire writes what it failed with as the
+    /// skip's message. A skip of JUnit has a type as well.
+    Surefire,
     /// fastlane's `scan` and `trainer` write an element for each run of a test that `-retry-tests-on-failure` ran again,
     /// with a property that tells which one it is.
     Numbered,

@@ -227,6 +227,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(class) = prefix.and_then(|prefix| case.classname.strip_prefix(prefix)) {
             case.classname = class.into();
         }
+        let repeats = self.suites.last().map(|suite| suite.element.repeats);
+        if repeats == Some(RepeatedTest::Surefire) && is_suite_of_other(&case) {
+            case.suite = Arc::clone(&case.classname);
+        }
         // In JUnit, a test around others is one of its own.
         if let Some(outer) = self.case.as_mut().filter(|_| self.dialect == Some(ReportDialect::Trx))
         {
@@ -500,6 +504,17 @@ fn is_of_suite(open: &OpenCase) -> bool {
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
+}
+
+/// Whether the suite is a nested class, and the test of another class around or beside it: Surefire 3.0 to 3.2 put the
+/// tests of all of them into the report of the one that ended last.
+fn is_suite_of_other(case: &TestCase) -> bool {
+    let (suite, class) = (&*case.suite, &*case.classname);
+    suite.contains('$') && suite != class && outermost_class(suite) == outermost_class(class)
+}
+
+fn outermost_class(class: &str) -> &str {
+    class.split('$').next().unwrap_or(class)
 }
 
 fn is_of_gradle_process(case: &TestCase) -> bool {

@@ -41,6 +41,9 @@ const QT_TEST_VERSION: &str = "QTestVersion";
 /// WebdriverIO's reporter has it in each suite; every class begins with it.
 const WEBDRIVERIO_BROWSER: &str = "capabilities";
 
+/// Surefire and Failsafe name their schema in each suite.
+const SUREFIRE_SCHEMA: &str = "xsi:noNamespaceSchemaLocation";
+
 /// fastlane has it in each run of a test that ran several times.
 const FASTLANE_RUN: &str = "repetition";
 
@@ -113,6 +116,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let mut suite = self.new_suite(line);
         let (mut timestamp, mut day, mut name) = (None, None, None);
         let (mut hostname, mut package) = (None::<Arc<str>>, None);
+        let mut is_surefire = false;
         self.each_attribute(
             tag,
             line,
@@ -136,6 +140,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "package",
                 "device",
                 "flakes",
+                SUREFIRE_SCHEMA,
             ],
             |this, key, raw| {
                 let text = |this: &mut Self| LimitedText::of_attribute(raw, &mut this.flaws);
@@ -159,6 +164,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     // Maestro has one suite for each device, of one name.
                     "device" if !raw.is_empty() => suite.variant = Some(text(this).into()),
                     "flakes" => suite.has_flakes = parse_sum(raw) > Some(0),
+                    SUREFIRE_SCHEMA => is_surefire = raw.contains("surefire-test-report"),
                     _ => {}
                 }
             },
@@ -172,6 +178,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             let name = of_program.unwrap_or(&name);
             if name == "pytest" {
                 suite.element.repeats = RepeatedTest::Pytest;
+            }
+            if is_surefire {
+                suite.element.repeats = RepeatedTest::Surefire;
             }
             let name = without_worker(name);
             suite.name = stable_name(name, day.as_deref().filter(|day| day.len() == 10)).into();

@@ -42,6 +42,22 @@ fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
 }
 
 #[test]
+fn suite_of_a_java_test_is_not_the_nested_class_that_surefire_ended_with() {
+    let suite = |suite: &str, class: &str| {
+        let case = only(format!(
+            "<testsuite xsi:noNamespaceSchemaLocation='surefire-test-report-3.0.xsd' name='{suite}'>\
+             <testcase name='a' classname='{class}' time='1'/></testsuite>"
+        ));
+        case.suite.to_string()
+    };
+    assert_eq!(suite("demo.T$Last", "demo.T"), "demo.T");
+    assert_eq!(suite("demo.T$Last", "demo.T$First"), "demo.T$First");
+    assert_eq!(suite("demo.T$Last", "demo.T$Last"), "demo.T$Last");
+    assert_eq!(suite("demo.T", "demo.T$First"), "demo.T", "as other versions write it");
+    assert_eq!(suite("demo.T$Last", "demo.T2"), "demo.T$Last");
+}
+
+#[test]
 fn hostname_is_a_project_where_the_root_is_playwrights_and_no_machine_anywhere() {
     let variant = |root: &str, host: &str| {
         let report = read(format!(

@@ -265,6 +265,41 @@ fn test_that_fastlane_shows_as_retried_is_one_test_with_its_attempts() {
     assert_eq!(attempts(&read(&asked)), [(Failure, 1, false), (Success, 1, false)]);
 }
 
+/// What Surefire writes of TestNG's `IRetryAnalyzer`.
+#[test]
+fn test_that_testng_skipped_to_run_it_again_is_one_test_and_flaky_if_it_passed() {
+    use TestResult::{Failure, Skipped, Success};
+    let of = |schema: &str, tests: &[(&str, &str)]| {
+        let case = |(name, inner): &(&str, &str)| {
+            format!("<testcase name='{name}' classname='demo.T' time='1'>{inner}</testcase>")
+        };
+        let cases: String = tests.iter().map(case).collect();
+        read(format!(
+            "<testsuite xsi:noNamespaceSchemaLocation='{schema}' name='TestSuite'>{cases}</testsuite>"
+        ))
+    };
+    let surefire = "https://maven.apache.org/x/xsd/surefire-test-report-3.0.xsd";
+    let (skip, red) = ("<skipped message='no'/>", "<failure message='no' type='E'>at</failure>");
+    let retried = [("a", skip), ("a", ""), ("b", skip), ("b", skip), ("b", red), ("c", skip)];
+    let report = of(surefire, &retried);
+    assert_eq!(attempts(&report), [(Success, 2, true), (Failure, 3, false), (Skipped, 1, false)]);
+    assert_eq!(report.cases[0].details[0].kind, TestDetailKind::Rerun);
+    assert_eq!(report.cases[1].message(), Some("no"));
+    assert_eq!(of("another.xsd", &retried).tally.flaky, 0);
+    // Skips of JUnit and of a setup that failed, and tests of one name that are no attempts.
+    let of_junit = "<skipped message='no' type='TestAbortedException'>at</skipped>";
+    for tests in [
+        [("a", of_junit), ("a", "")],
+        [("b", red), ("b", skip)],
+        [("c", skip), ("c", skip)],
+        [("d", ""), ("d", "")],
+        [("e", red), ("e", "")],
+    ] {
+        let report = of(surefire, &tests);
+        assert_eq!((report.tally.tests, report.tally.flaky), (2, 0), "{tests:?}");
+    }
+}
+
 /// What Gradle writes with `reports.junitXml.mergeReruns = true`.
 #[test]
 fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
