@@ -42,6 +42,7 @@ impl Repetitions {
             RepeatedTest::OtherTests => false,
             RepeatedTest::Pytest
             | RepeatedTest::Go
+            | RepeatedTest::Unittest
             | RepeatedTest::Surefire
             | RepeatedTest::Numbered => true,
             RepeatedTest::Xctest => {
@@ -77,6 +78,7 @@ impl Repetitions {
             let is_of_each_worker = is_of_each_worker(&groups, of_element);
             let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
                 RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
+                RepeatedTest::Unittest => runs_of_failures(cases, &group),
                 RepeatedTest::Surefire if is_of_tests(cases, &group) => {
                     retries_of_testng(cases, &group)
                 }
@@ -217,7 +219,7 @@ fn is_xctest_rerun(cases: &[TestCase], candidates: &[PossibleAttempt]) -> bool {
     passed_once > 0
 }
 
-/// Parts of a group, in each of which every element is a failed assertion of one test.
+/// Parts of a group, in each of which every element is a failed assertion, or a failed part, of one test.
 fn runs_of_failures<'a>(
     cases: &[TestCase],
     group: &[&'a PossibleAttempt],
@@ -256,7 +258,8 @@ fn retries_of_testng<'a>(
 
 fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
     // The element of a failed assertion isn't that of an attempt.
-    let is_assertion = repeats == RepeatedTest::Xctest && later.result.is_failed();
+    let is_assertion = matches!(repeats, RepeatedTest::Xctest | RepeatedTest::Unittest)
+        && later.result.is_failed();
     let is_testng = repeats == RepeatedTest::Surefire;
     let last_counts = is_testng
         || matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest | RepeatedTest::Numbered);
@@ -268,7 +271,7 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
         }
         case.result = later.result;
     }
-    if repeats == RepeatedTest::Pytest {
+    if matches!(repeats, RepeatedTest::Pytest | RepeatedTest::Unittest) {
         case.result = worst(case.result, later.result);
     }
     if case.kind == TestRowKind::Test && !is_assertion {

@@ -97,6 +97,8 @@ pub enum RepeatedTest {
     /// xcbeautify and xcpretty write an element for each assertion of XCTest that failed, and one for each time that a
     /// test passed: in a run with `-retry-tests-on-failure`, on each device, and with `-test-iterations`.
     Xctest,
+    /// unittest-xml-reporting writes an element for each part of a test that failed, such as the test and its `tearDown`.
+    Unittest,
     /// TestNG skips a failed test that its `IRetryAnalyzer` runs again, and Surefire writes what it failed with as the
     /// skip's message. A skip of JUnit has a type as well.
     Surefire,

@@ -181,6 +181,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             }
             if is_surefire {
                 suite.element.repeats = RepeatedTest::Surefire;
+            } else if is_of_unittest(name) {
+                suite.element.repeats = RepeatedTest::Unittest;
             }
             let name = without_worker(name);
             suite.name = stable_name(name, day.as_deref().filter(|day| day.len() == 10)).into();
@@ -407,6 +409,13 @@ fn run_of_fastlane(name: &str) -> u32 {
         Some(Ok(number @ 1..=1_000)) => number + 1,
         _ => u32::from(name == "First Run"),
     }
+}
+
+/// Whether the suite's name ends with the time of the run, as unittest-xml-reporting writes it: `a.Tests-20261127205552`.
+fn is_of_unittest(name: &str) -> bool {
+    name.rsplit_once('-').is_some_and(|(_, time)| {
+        time.len() == 14 && time.starts_with("20") && time.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 fn is_failed_status(raw: &str) -> bool {

@@ -265,6 +265,35 @@ fn test_that_fastlane_shows_as_retried_is_one_test_with_its_attempts() {
     assert_eq!(attempts(&read(&asked)), [(Failure, 1, false), (Success, 1, false)]);
 }
 
+/// What unittest-xml-reporting writes: all failures of a suite, then its errors.
+#[test]
+fn test_of_unittest_whose_teardown_fails_as_well_is_one_failure() {
+    use TestResult::{Error, Failure, Success};
+    let of = |suite: &str| {
+        let case = |(name, inner): &(&str, &str)| {
+            format!("<testcase classname='t.T' name='{name}' time='1' line='7'>{inner}</testcase>")
+        };
+        let (red, broken) = ("<failure message='body'/>", "<error message='teardown'/>");
+        let tests = [("a", red), ("b", red), ("a", broken), ("b", broken), ("c", broken)];
+        let cases: String = tests.iter().map(case).collect();
+        read(format!(
+            "<testsuite name='{suite}' tests='5' failures='2' errors='3'>{cases}</testsuite>"
+        ))
+    };
+    let report = of("t.T-20261127205552");
+    assert_eq!(attempts(&report), [(Failure, 1, false), (Failure, 1, false), (Error, 1, false)]);
+    assert_eq!(report.cases[0].message(), Some("body"));
+    assert_eq!(report.cases[0].details.len(), 2);
+    assert!(report.summary.findings.is_empty(), "{:?}", report.summary.findings);
+    assert_eq!(of("t.T-2026").tally.tests, 5, "another tool's");
+    // A pass clears no failure.
+    let again = read(
+        "<testsuite name='t.T-20261127205552'><testcase name='a' time='1'><failure/></testcase>\
+         <testcase name='a' time='1'/></testsuite>",
+    );
+    assert_eq!(attempts(&again), [(Failure, 1, false), (Success, 1, false)]);
+}
+
 /// What Surefire writes of TestNG's `IRetryAnalyzer`.
 #[test]
 fn test_that_testng_skipped_to_run_it_again_is_one_test_and_flaky_if_it_passed() {
