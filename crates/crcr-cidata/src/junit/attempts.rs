@@ -7,6 +7,7 @@ use crcr_domain::ci_data::test_run::{
     TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
 };
 
+use super::pytest_repeat::names_without_counters;
 use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 
 /// The class that xcbeautify gives all tests of Swift Testing, whose names are those of functions in any suite.
@@ -41,6 +42,7 @@ impl Repetitions {
             _ if case.kind == TestRowKind::Suite => true,
             RepeatedTest::OtherTests => false,
             RepeatedTest::Pytest
+            | RepeatedTest::PytestRepeat
             | RepeatedTest::Go
             | RepeatedTest::Unittest
             | RepeatedTest::Surefire
@@ -69,6 +71,9 @@ impl Repetitions {
     ) -> Option<String> {
         // Elements of suites can lie in each other.
         self.candidates.sort_by_key(|candidate| candidate.element);
+        for of_element in self.candidates.chunk_by_mut(|a, b| a.element == b.element) {
+            take_counters_of_pytest(cases, of_element);
+        }
         let is_xctest_rerun = is_xctest_rerun(cases, &self.candidates);
         let mut is_merged = vec![];
         let mut guessed = None;
@@ -121,6 +126,24 @@ impl Repetitions {
             cases.retain(|_| !is_merged.next().unwrap_or_default());
         }
         guessed
+    }
+}
+
+/// Gives the tests that pytest-repeat ran several times their own names.
+fn take_counters_of_pytest(cases: &mut [TestCase], of_element: &mut [PossibleAttempt]) {
+    if !of_element.iter().all(|candidate| candidate.repeats == RepeatedTest::Pytest) {
+        return;
+    }
+    let positions = of_element.iter().map(|candidate| candidate.position as usize);
+    let positions: Vec<usize> =
+        positions.filter(|at| cases[*at].kind == TestRowKind::Test).collect();
+    let tests: Vec<&TestCase> = positions.iter().map(|at| &cases[*at]).collect();
+    let Some(names) = names_without_counters(&tests) else { return };
+    for (at, name) in positions.into_iter().zip(names) {
+        cases[at].name = name;
+    }
+    for candidate in of_element {
+        candidate.repeats = RepeatedTest::PytestRepeat;
     }
 }
 
@@ -271,13 +294,19 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
         }
         case.result = later.result;
     }
-    if matches!(repeats, RepeatedTest::Pytest | RepeatedTest::Unittest) {
+    let results = [case.result, later.result];
+    let has_both =
+        results.contains(&TestResult::Success) && results.iter().any(|result| result.is_failed());
+    if !last_counts && repeats != RepeatedTest::OtherTests {
         case.result = worst(case.result, later.result);
     }
     if case.kind == TestRowKind::Test && !is_assertion {
         case.attempts = case.attempts.saturating_add(later.attempts);
         // pytest writes an element without a failure for an attempt that is followed by another.
-        case.flaky = case.result == TestResult::Success;
+        case.flaky = match repeats {
+            RepeatedTest::PytestRepeat => case.flaky || later.flaky || has_both,
+            _ => case.result == TestResult::Success,
+        };
     }
     case.details.extend(later.details);
     case.details.truncate(MAX_DETAILS);

@@ -18,6 +18,7 @@ mod input;
 mod other_files;
 #[cfg(test)]
 mod property;
+mod pytest_repeat;
 mod reader;
 mod report;
 mod suites;

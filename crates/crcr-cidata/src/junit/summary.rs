@@ -91,6 +91,8 @@ pub enum RepeatedTest {
     /// without a failure for each attempt but the last. A failed test whose teardown fails, too, has two
     /// elements.
     Pytest,
+    /// pytest-repeat ran all tests several times, and their names are without the counters by now.
+    PytestRepeat,
     /// `gotestsum --rerun-fails` adds the later attempts of tests that failed. `go test -count` repeats
     /// tests within one run of their package, those that passed as well, and then each one counts.
     Go,

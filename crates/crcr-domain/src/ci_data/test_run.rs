@@ -72,7 +72,8 @@ pub struct TestCase {
     pub time: Option<f64>,
     /// At least 1. More if the report repeats the test, or says that it was rerun.
     pub attempts: u32,
-    /// Whether it succeeded after an attempt that failed.
+    /// Whether it succeeded after an attempt that failed. With pytest-repeat, which runs a test that passed again as well,
+    /// whether it did both.
     pub flaky: bool,
     /// What the report says about failures, skips and reruns, of all attempts in their order.
     pub details: Vec<TestDetail>,
@@ -255,7 +256,7 @@ pub struct TestTally {
     pub errors: u64,
     pub skipped: u64,
     pub unfinished: u64,
-    /// Those of `successes` that failed first.
+    /// Those of `successes` that failed first, and with pytest-repeat those of the others that passed as well.
     pub flaky: u64,
 }
 

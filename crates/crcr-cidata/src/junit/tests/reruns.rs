@@ -67,6 +67,40 @@ fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
     }
 }
 
+#[test]
+fn tests_that_pytest_repeat_ran_several_times_are_one_each_and_flaky_if_they_did_both() {
+    use TestResult::{Failure, Success};
+    let of = |names: &[&str], failed: &[&str]| {
+        let case = |name: &&str| {
+            let inner = if failed.contains(name) { "<failure message='no'/>" } else { "" };
+            format!("<testcase classname='t' name='{name}' time='1'>{inner}</testcase>")
+        };
+        let cases: String = names.iter().map(case).collect();
+        read(format!("<testsuite name='pytest'>{cases}</testsuite>"))
+    };
+    let names = [
+        "test_a[1-2]",
+        "test_a[2-2]",
+        "test_b[x-1-2]",
+        "test_b[x-2-2]",
+        "test_b[-1-1-2]",
+        "test_b[-1-2-2]",
+    ];
+    let report = of(&names, &["test_a[1-2]", "test_b[x-1-2]", "test_b[x-2-2]"]);
+    assert_eq!(attempts(&report), [(Failure, 2, true), (Failure, 2, false), (Success, 2, false)]);
+    let found: Vec<_> = report.cases.iter().map(|case| &*case.name).collect();
+    assert_eq!(found, ["test_a", "test_b[x]", "test_b[-1]"]);
+    assert_eq!((report.tally.failures, report.tally.flaky), (2, 1));
+    // One test alone, often enough.
+    let often: Vec<String> = (1..=10).map(|n| format!("test_a[{n}-10]")).collect();
+    let often: Vec<&str> = often.iter().map(String::as_str).collect();
+    assert_eq!(attempts(&of(&often, &["test_a[7-10]"])), [(Failure, 10, true)]);
+    // Parameters that look alike, or a run that ended early.
+    assert_eq!(of(&names[..2], &names[..1]).tally.tests, 2);
+    assert_eq!(of(&names[..5], &names[..1]).tally.tests, 5);
+    assert_eq!(of(&[&names[..], &["test_c"]].concat(), &names[..1]).tally.tests, 7);
+}
+
 /// Since version 9, without a plugin.
 #[test]
 fn subtests_of_pytest_are_a_part_of_their_test_and_nothing_is_missing() {
