@@ -85,6 +85,7 @@ const KNOWN: &[KnownFile] = &[
     no_tests("CoverageDSPriv", "a coverage report of Visual Studio"),
     no_tests("phpunit", "a configuration or a coverage report of PHPUnit"),
     no_tests("checkstyle", "a lint report of Checkstyle"),
+    no_tests("mutations", "a mutation report of PIT"),
     no_tests("pmd", "a lint report of PMD"),
     no_tests("pmd-cpd", "a report of duplicates by PMD"),
     no_tests("BugCollection", "a lint report of SpotBugs"),
@@ -139,6 +140,10 @@ const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
     (
         &["\"startedTestsAt\":", "\"totalFailed\":"],
         tests("", "the JSON of Cypress", "use `--reporter junit`"),
+    ),
+    (
+        &["\"start\":", "\"capabilities\":", "\"framework\":"],
+        tests("", "WebdriverIO's own JSON", "use its reporter `junit`"),
     ),
     (
         &["\"collection\":", "\"info\":", "\"item\":"],

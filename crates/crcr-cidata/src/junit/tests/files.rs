@@ -203,6 +203,7 @@ fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
         (r#"{"name":"a","result":"FAIL","starttime":1.5,"returncode":1}"#, "Meson"),
         (r#"{"reportversion":"1","toxversion":"4.23","testenvs":{}}"#, "tox"),
         (r#"{"userAgents":["Chrome"],"passed":0,"total":1,"fixtures":[]}"#, "TestCafe"),
+        (r#"{"start":"2026","capabilities":{},"framework":"mocha","suites":[]}"#, "WebdriverIO"),
         (r#"{"collection":{"info":{},"item":[]},"run":{"failures":[{}]}}"#, "Newman"),
         (r#"{"root_group":{},"metrics":{"checks":{"fails":1}}}"#, "k6"),
         ("<tests><test className='A' methodName='t' status='3'/></tests>", "TestDox"),
@@ -216,6 +217,7 @@ fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
     for text in [
         "TN:\nSF:/a.js\nDA:1,1\nend_of_record\n",
         "mode: set\na.go:1.1,2.2 1 1\n",
+        "<?xml version='1.0'?>\n<mutations partial='true'><mutation/></mutations>",
         // Surefire puts it beside the reports of a red run, and its tests are in those.
         "<!DOCTYPE suite SYSTEM 'https://testng.org/testng-1.0.dtd'>\n<suite name='Failed suite'/>",
     ] {
