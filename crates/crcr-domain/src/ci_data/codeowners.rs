@@ -50,8 +50,9 @@ impl Codeowners {
     pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
         let Some(file) = file.or(Some(class).filter(|class| is_path(class))) else {
             let path = path_of_class(repository, class);
-            // Where Maven and Gradle have the tests of a project.
-            let of_java = format!("src/test/java/{path}");
+            // Where Maven and Gradle have the tests of a project. A class in another one is in the file of that.
+            let outermost = path.split_once('$').map_or(&*path, |(class, _)| class);
+            let of_java = format!("src/test/java/{outermost}.java");
             let places = if is_java_class(class) { vec![&*path, &*of_java] } else { vec![&*path] };
             return self.owners_of_any(&places);
         };
@@ -252,6 +253,11 @@ mod tests {
         assert_eq!(of("com.acme.ui.ButtonTest"), ["@ui"]);
         assert_eq!(of("com.acme.MainTest"), ["@src"]);
         assert!(of("tests.ops.TestAdd").is_empty(), "a module of Python");
+        let files = Codeowners::parse("* @all\n*.java @java\n/src/**/ButtonTest.java @button\n");
+        let of = |class| files.owners_of_test("acme/app", None, class);
+        assert_eq!(of("com.acme.ui.LinkTest"), ["@java"]);
+        assert_eq!(of("com.acme.ui.ButtonTest$Click"), ["@button"]);
+        assert_eq!(of("tests.ops.TestAdd"), ["@all"]);
     }
 
     #[test]
