@@ -88,7 +88,22 @@ impl ReportSource {
     /// The path without what changes from run to run. With the job it says whether two reports are of the
     /// same tests under the same conditions.
     pub fn setup(&self) -> String {
-        stable_name(&self.path, None)
+        let folders: Vec<&str> = self.path.split('/').filter_map(without_run_of_bazel).collect();
+        stable_name(&folders.join("/"), None)
+    }
+}
+
+/// A folder without the number of the run that Bazel's `--runs_per_test` adds: `run_2_of_3`, or with a shard
+/// `shard_1_of_2_run_2_of_3`. `None` if nothing else is in it.
+fn without_run_of_bazel(folder: &str) -> Option<&str> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_run = |run: &str| {
+        run.split_once("_of_").is_some_and(|(number, of)| is_number(number) && is_number(of))
+    };
+    match folder.rsplit_once("run_") {
+        Some(("", run)) if is_run(run) => None,
+        Some((before, run)) if is_run(run) => Some(before.strip_suffix('_').unwrap_or(folder)),
+        _ => Some(folder),
     }
 }
 
@@ -107,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_counts_for_the_file_that_was_started_and_a_setup_holds_no_time() {
+    fn test_counts_for_the_file_that_was_started_and_a_setup_holds_no_time_and_no_run() {
         let mut case: TestCase = serde_json::from_value(serde_json::json!({
             "kind": "test", "suite": "s", "classname": "Ops", "name": "t", "file": "ops.py",
             "result": "success", "time": 1.0, "attempts": 1, "flaky": false, "details": [],
@@ -128,6 +143,15 @@ mod tests {
         case.file = None;
         assert_eq!(source.sharded_file(&case), "Ops");
         assert_eq!(source.setup(), "test_ops/run.xml");
+        // Runs of one test, which is flaky if it passed in one and failed in another.
+        for (path, setup) in [
+            ("a/ops/run_2_of_3/test.xml", "a/ops/test.xml"),
+            ("a/ops/shard_1_of_2_run_2_of_3/test.xml", "a/ops/shard_1_of_2/test.xml"),
+            ("a/dry_run_1/rerun_1_of_2/test.xml", "a/dry_run_1/rerun_1_of_2/test.xml"),
+        ] {
+            source.path = path.to_owned();
+            assert_eq!(source.setup(), setup);
+        }
     }
 
     #[test]
