@@ -1,31 +1,30 @@
 //! `/search`: finds the page that a search is about, or lists what it may be about, by kind.
 
+mod pasted;
+mod reported;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
-use crcr_domain::protocol::callback::FailedTest;
 use crcr_domain::{Level, RepoName};
-use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
-use crcr_results::retention::midnight;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
+use self::reported::{ReportedWeek, reported};
 use super::{commit, failure, overview, quarantine, tests};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
-use crate::model::days::{SharedFacts, facts};
 use crate::model::open_pulls::MAX_PULLS;
 use crate::model::red_branches::trunk;
-use crate::query::{EventFilter, MAX_SEARCH_CHARS};
+use crate::query::MAX_SEARCH_CHARS;
 use crate::view::View;
 
 /// An address has filters, and may be longer than what is searched for.
@@ -35,8 +34,6 @@ const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
 const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
-/// Parts between slashes that the name of a branch in an address can have.
-const MAX_BRANCH_PARTS: usize = 8;
 /// Jobs that ended since then are known by their name.
 const JOB_DAYS: i64 = 7;
 /// Failures that ended last: the lines that explain them are looked at.
@@ -44,8 +41,6 @@ const MAX_FAILURES: usize = 500;
 const FAILURE_DAYS: i64 = 30;
 /// Jobs that failed last, and jobs that ended last: the names of their machines are looked at.
 const MAX_ON_MACHINES: usize = 200;
-/// Writes of facts of the days in which jobs and tests of backends are looked for.
-const MAX_REPORTED: u64 = 100_000;
 
 /// `?q=TEXT`.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -133,7 +128,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<Searc
 pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageError> {
     let mut hits: Vec<SearchHit> = vec![];
     if !text.is_empty() {
-        if let Some(page) = pasted(hud, text).await? {
+        if let Some(page) = pasted::page_of(hud, text).await? {
             return Ok(SearchResult::Page(page));
         }
         let text: String = text.chars().take(MAX_SEARCH_CHARS).collect();
@@ -143,159 +138,6 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
         [hit] => SearchResult::Page(hit.path.clone()),
         _ => SearchResult::Hits { text: text.to_owned(), hits },
     })
-}
-
-/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`, or
-/// `OWNER/REPO/JOB`.
-async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
-    if let Some((repo, number)) = text.split_once('#')
-        && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
-    {
-        return Ok(Some(format!("/pr/{number}?upstream={repo}")));
-    }
-    if let Some((repo, sha)) = text.split_once('@')
-        && let Ok(repo) = RepoName::new(repo)
-        && commit::is_prefix(sha)
-    {
-        return Ok(Some(commit_path(hud, repo.as_str(), sha)));
-    }
-    if let Some((repo, job)) = text.rsplit_once('/')
-        && let (Ok(repo), Ok(job)) = (RepoName::new(repo), job.parse())
-        && failure::webhook_of(hud, &repo, job).await?.is_some()
-    {
-        return Ok(Some(address::failure(repo.as_str(), job)));
-    }
-    let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
-        return Ok(None);
-    };
-    let parts: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
-    if url.host_str() != github.host_str() {
-        return Ok(own_page(&url, &parts));
-    }
-    let [owner, repo, rest @ ..] = parts.as_slice() else { return Ok(None) };
-    let repo = repo.strip_suffix(".git").unwrap_or(repo);
-    let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return Ok(None) };
-    let rest = match rest {
-        [kind @ ("pull" | "commit"), id] => vec![*kind, without_format(id)],
-        _ => rest.to_vec(),
-    };
-    on_github(hud, &repo, &rest).await.map(Some)
-}
-
-/// `7` of `7.diff`.
-fn without_format(id: &str) -> &str {
-    [".diff", ".patch"].into_iter().find_map(|format| id.strip_suffix(format)).unwrap_or(id)
-}
-
-/// An address, with its scheme or without it; what begins with a slash is of this HUD.
-fn url_of(text: &str) -> Option<url::Url> {
-    let remote = text.strip_prefix("git@").and_then(|remote| remote.split_once(':'));
-    let url = if let Some((host, path)) = remote {
-        url::Url::parse(&format!("https://{host}/{path}")).ok()?
-    } else if text.starts_with('/') {
-        let path = text.trim_start_matches(['/', '\\']);
-        url::Url::parse(&format!("http://here.invalid/{path}")).ok()?
-    } else if text.contains("://") {
-        url::Url::parse(text).ok()?
-    } else {
-        let host = text.split_once('/').map(|(host, _)| host).filter(|host| host.contains('.'))?;
-        let is_host =
-            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
-        url::Url::parse(&format!("https://{text}")).ok().filter(|_| is_host)?
-    };
-    ["http", "https"].contains(&url.scheme()).then_some(url)
-}
-
-/// A page of this HUD, wherever it is served.
-fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
-    const OWN: [&str; 16] = [
-        "pr",
-        "prs",
-        "commit",
-        "hud",
-        "feeds",
-        "crcr",
-        "test",
-        "tests",
-        "quarantine",
-        "failure",
-        "failures",
-        "trends",
-        "jobs",
-        "relay",
-        "reported",
-        "search",
-    ];
-    OWN.contains(parts.first()?).then(|| {
-        let part = |sign: &str, part: Option<&str>| part.map(|part| format!("{sign}{part}"));
-        let query = part("?", url.query()).unwrap_or_default();
-        let fragment = part("#", url.fragment()).unwrap_or_default();
-        format!("/{}{query}{fragment}", parts.join("/"))
-    })
-}
-
-/// The page about what GitHub shows at a path of a repository.
-async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, PageError> {
-    match rest {
-        ["pull" | "pulls", number, part @ ..] if number.parse::<u64>().is_ok() => {
-            // Of a pull request's commits, mostly only those that were its head are known.
-            if let ["commits" | "changes", sha, ..] = part
-                && commit::is_prefix(sha)
-                && !commit::find(hud, repo, sha).await?.is_empty()
-            {
-                return Ok(commit_path(hud, repo.as_str(), sha));
-            }
-            return Ok(format!("/pr/{number}?upstream={repo}"));
-        }
-        ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {
-            return Ok(commit_path(hud, repo.as_str(), sha));
-        }
-        // A permalink of a file or a folder.
-        ["tree" | "blob" | "blame", sha, ..] if sha.len() >= 40 && commit::is_prefix(sha) => {
-            return Ok(commit_path(hud, repo.as_str(), sha));
-        }
-        ["tree" | "commits" | "blob" | "blame", path @ ..] if !path.is_empty() => {
-            if let Some(branch) = branch_of(hud, repo, path).await? {
-                return Ok(branch_path(repo.as_str(), &branch));
-            }
-            if ["tree", "commits"].contains(&rest[0]) {
-                return Ok(format!("/hud/{repo}/{}", path.join("/")));
-            }
-        }
-        ["actions", "runs", _, "job", job, ..] | ["runs", job, ..] => {
-            // Only webhooks tell of the jobs of a repository.
-            if let Ok(job) = job.parse()
-                && failure::webhook_of(hud, repo, job).await?.is_some()
-            {
-                return Ok(address::failure(repo.as_str(), job));
-            }
-        }
-        ["actions", "runs", run, ..] => {
-            let selection = ThingSelection::Id(run);
-            let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
-            let run = hud.results.current_things(&query).await?.pop();
-            if let Some(run) = run.filter(|run| commit::is_prefix(&run.sha)) {
-                return Ok(commit_path(hud, repo.as_str(), &run.sha));
-            }
-        }
-        _ => {}
-    }
-    let is_backend = hud.entry_of(repo).is_some();
-    Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
-}
-
-/// The branch of `BRANCH/FOLDER/FILE`, which may have slashes: the longest that is known.
-async fn branch_of(hud: &Hud, repo: &RepoName, path: &[&str]) -> Result<Option<String>, PageError> {
-    for end in (1..=path.len().min(MAX_BRANCH_PARTS)).rev() {
-        let encoded = path[..end].join("/");
-        let name = percent_decode_str(&encoded).decode_utf8_lossy();
-        let selection = ThingSelection::Branch { name: &name, before: Timestamp::MAX, limit: 1 };
-        let query = ThingQuery { event: "push", repository: repo.as_str(), selection };
-        if !hud.results.current_things(&query).await?.is_empty() {
-            return Ok(Some(name.into_owned()));
-        }
-    }
-    Ok(None)
 }
 
 /// A fork has the commits of its upstream, so that of another repository is named with it.
@@ -612,97 +454,6 @@ async fn runners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
-/// What backends reported in the last days: the newest days, until they are too much to read.
-struct ReportedWeek {
-    facts: SharedFacts,
-    window: Window,
-}
-
-async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageError> {
-    let now = hud.now();
-    let week = Window::all(now - SignedDuration::from_hours(24 * JOB_DAYS), now);
-    let mut writes: BTreeMap<i64, u64> = BTreeMap::new();
-    // The revision without a repository is that of the reports.
-    let revisions = hud.results.day_revisions(&week).await?;
-    for revision in revisions.iter().filter(|revision| !revision.repo.is_empty()) {
-        *writes.entry(revision.day).or_default() += revision.changes;
-    }
-    let mut sum: u64 = 0;
-    let read = writes.into_iter().rev().take_while(|(_, changes)| {
-        sum += changes;
-        sum <= MAX_REPORTED
-    });
-    let Some((first, _)) = read.last() else { return Ok(None) };
-    let window = Window { from: week.from.max(midnight(first)), ..week };
-    Ok(Some(ReportedWeek { facts: facts(hud, &window).await?, window }))
-}
-
-impl ReportedWeek {
-    /// The jobs with the text in their name, their workflow's or what they ran on: shown on the backend's page.
-    fn jobs(&self, text: &str) -> Vec<SearchHit> {
-        let lower = text.to_lowercase();
-        let mut known = BTreeSet::new();
-        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
-            let (job, machine) = (row.job.as_deref(), row.details.environment.as_deref());
-            let is_nightly = EventFilter::Nightly.includes(&row.event);
-            known.insert((&*row.repo, &*row.workflow, job, is_nightly, machine));
-        }
-        let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for (repo, workflow, job, is_nightly, machine) in known {
-            let name = job.map_or(workflow.to_owned(), |job| format!("{workflow} / {job}"));
-            if [Some(&*name), machine].iter().flatten().any(|text| has_text(text, &lower)) {
-                let asked = [("events", Some(events(is_nightly))), ("q", Some(&*name))];
-                let path = format!("{}#matrix", address(&format!("/crcr/{repo}"), asked));
-                found.entry(format!("{repo}: {name}")).or_insert(path);
-            }
-        }
-        hits_of(HitKind::BackendJob, found)
-    }
-
-    /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
-    fn tests(&self, text: &str) -> Vec<SearchHit> {
-        let lower = text.to_lowercase();
-        self.failed_tests(|test| {
-            let texts = [Some(&*test.name), test.file.as_deref()];
-            texts.iter().flatten().any(|text| has_text(text, &lower))
-        })
-    }
-
-    /// Those that failed with the text in their message.
-    fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
-        let wanted = words(text);
-        self.failed_tests(|test| {
-            test.message.as_deref().is_some_and(|message| words(message).contains(&wanted))
-        })
-    }
-
-    fn failed_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> Vec<SearchHit> {
-        let mut seen = BTreeSet::new();
-        let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
-            let is_nightly = EventFilter::Nightly.includes(&row.event);
-            for test in &row.details.failed_tests {
-                let texts = (&*test.name, test.file.as_deref(), test.message.as_deref());
-                // Most fail again and again.
-                if seen.insert((&*row.repo, is_nightly, texts)) && is_found(test) {
-                    let asked = [
-                        ("backend", Some(&*row.repo)),
-                        ("test", Some(&*test.name)),
-                        ("window", Some("7d")),
-                        ("events", Some(events(is_nightly))),
-                    ];
-                    let name = format!("{}: {}", row.repo, test.name);
-                    // One page has either; most want that of pull requests.
-                    if !is_nightly || !found.contains_key(&name) {
-                        found.insert(name, address("/reported", asked));
-                    }
-                }
-            }
-        }
-        hits_of(HitKind::BackendTest, found)
-    }
-}
-
 /// Text to compare: a browser copies several blanks of a line as one.
 fn words(text: &str) -> String {
     text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -710,10 +461,6 @@ fn words(text: &str) -> String {
 
 fn has_text(text: &str, lower: &str) -> bool {
     text.to_lowercase().contains(lower)
-}
-
-fn events(is_nightly: bool) -> &'static str {
-    if is_nightly { EventFilter::Nightly.as_str() } else { EventFilter::Pr.as_str() }
 }
 
 /// Paths by their names.

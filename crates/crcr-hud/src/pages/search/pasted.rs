@@ -1,0 +1,167 @@
+//! The page about an address that is pasted into the search.
+
+use crcr_domain::RepoName;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
+
+use super::commit_path;
+use crate::address::{self, branch_path};
+use crate::context::{Hud, PageError};
+use crate::pages::{commit, failure};
+
+/// Parts between slashes that the name of a branch in an address can have.
+const MAX_BRANCH_PARTS: usize = 8;
+
+/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`, or
+/// `OWNER/REPO/JOB`.
+pub(super) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
+    if let Some((repo, number)) = text.split_once('#')
+        && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
+    {
+        return Ok(Some(format!("/pr/{number}?upstream={repo}")));
+    }
+    if let Some((repo, sha)) = text.split_once('@')
+        && let Ok(repo) = RepoName::new(repo)
+        && commit::is_prefix(sha)
+    {
+        return Ok(Some(commit_path(hud, repo.as_str(), sha)));
+    }
+    if let Some((repo, job)) = text.rsplit_once('/')
+        && let (Ok(repo), Ok(job)) = (RepoName::new(repo), job.parse())
+        && failure::webhook_of(hud, &repo, job).await?.is_some()
+    {
+        return Ok(Some(address::failure(repo.as_str(), job)));
+    }
+    let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
+        return Ok(None);
+    };
+    let parts: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
+    if url.host_str() != github.host_str() {
+        return Ok(own_page(&url, &parts));
+    }
+    let [owner, repo, rest @ ..] = parts.as_slice() else { return Ok(None) };
+    let repo = repo.strip_suffix(".git").unwrap_or(repo);
+    let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return Ok(None) };
+    let rest = match rest {
+        [kind @ ("pull" | "commit"), id] => vec![*kind, without_format(id)],
+        _ => rest.to_vec(),
+    };
+    on_github(hud, &repo, &rest).await.map(Some)
+}
+
+/// `7` of `7.diff`.
+fn without_format(id: &str) -> &str {
+    [".diff", ".patch"].into_iter().find_map(|format| id.strip_suffix(format)).unwrap_or(id)
+}
+
+/// An address, with its scheme or without it; what begins with a slash is of this HUD.
+fn url_of(text: &str) -> Option<url::Url> {
+    let remote = text.strip_prefix("git@").and_then(|remote| remote.split_once(':'));
+    let url = if let Some((host, path)) = remote {
+        url::Url::parse(&format!("https://{host}/{path}")).ok()?
+    } else if text.starts_with('/') {
+        let path = text.trim_start_matches(['/', '\\']);
+        url::Url::parse(&format!("http://here.invalid/{path}")).ok()?
+    } else if text.contains("://") {
+        url::Url::parse(text).ok()?
+    } else {
+        let host = text.split_once('/').map(|(host, _)| host).filter(|host| host.contains('.'))?;
+        let is_host =
+            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
+        url::Url::parse(&format!("https://{text}")).ok().filter(|_| is_host)?
+    };
+    ["http", "https"].contains(&url.scheme()).then_some(url)
+}
+
+/// A page of this HUD, wherever it is served.
+fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
+    const OWN: [&str; 16] = [
+        "pr",
+        "prs",
+        "commit",
+        "hud",
+        "feeds",
+        "crcr",
+        "test",
+        "tests",
+        "quarantine",
+        "failure",
+        "failures",
+        "trends",
+        "jobs",
+        "relay",
+        "reported",
+        "search",
+    ];
+    OWN.contains(parts.first()?).then(|| {
+        let part = |sign: &str, part: Option<&str>| part.map(|part| format!("{sign}{part}"));
+        let query = part("?", url.query()).unwrap_or_default();
+        let fragment = part("#", url.fragment()).unwrap_or_default();
+        format!("/{}{query}{fragment}", parts.join("/"))
+    })
+}
+
+/// The page about what GitHub shows at a path of a repository.
+async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, PageError> {
+    match rest {
+        ["pull" | "pulls", number, part @ ..] if number.parse::<u64>().is_ok() => {
+            // Of a pull request's commits, mostly only those that were its head are known.
+            if let ["commits" | "changes", sha, ..] = part
+                && commit::is_prefix(sha)
+                && !commit::find(hud, repo, sha).await?.is_empty()
+            {
+                return Ok(commit_path(hud, repo.as_str(), sha));
+            }
+            return Ok(format!("/pr/{number}?upstream={repo}"));
+        }
+        ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {
+            return Ok(commit_path(hud, repo.as_str(), sha));
+        }
+        // A permalink of a file or a folder.
+        ["tree" | "blob" | "blame", sha, ..] if sha.len() >= 40 && commit::is_prefix(sha) => {
+            return Ok(commit_path(hud, repo.as_str(), sha));
+        }
+        ["tree" | "commits" | "blob" | "blame", path @ ..] if !path.is_empty() => {
+            if let Some(branch) = branch_of(hud, repo, path).await? {
+                return Ok(branch_path(repo.as_str(), &branch));
+            }
+            if ["tree", "commits"].contains(&rest[0]) {
+                return Ok(format!("/hud/{repo}/{}", path.join("/")));
+            }
+        }
+        ["actions", "runs", _, "job", job, ..] | ["runs", job, ..] => {
+            // Only webhooks tell of the jobs of a repository.
+            if let Ok(job) = job.parse()
+                && failure::webhook_of(hud, repo, job).await?.is_some()
+            {
+                return Ok(address::failure(repo.as_str(), job));
+            }
+        }
+        ["actions", "runs", run, ..] => {
+            let selection = ThingSelection::Id(run);
+            let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+            let run = hud.results.current_things(&query).await?.pop();
+            if let Some(run) = run.filter(|run| commit::is_prefix(&run.sha)) {
+                return Ok(commit_path(hud, repo.as_str(), &run.sha));
+            }
+        }
+        _ => {}
+    }
+    let is_backend = hud.entry_of(repo).is_some();
+    Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
+}
+
+/// The branch of `BRANCH/FOLDER/FILE`, which may have slashes: the longest that is known.
+async fn branch_of(hud: &Hud, repo: &RepoName, path: &[&str]) -> Result<Option<String>, PageError> {
+    for end in (1..=path.len().min(MAX_BRANCH_PARTS)).rev() {
+        let encoded = path[..end].join("/");
+        let name = percent_decode_str(&encoded).decode_utf8_lossy();
+        let selection = ThingSelection::Branch { name: &name, before: Timestamp::MAX, limit: 1 };
+        let query = ThingQuery { event: "push", repository: repo.as_str(), selection };
+        if !hud.results.current_things(&query).await?.is_empty() {
+            return Ok(Some(name.into_owned()));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,112 @@
+//! What the search finds of the reports of backends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crcr_domain::protocol::callback::FailedTest;
+use crcr_results::Window;
+use crcr_results::retention::midnight;
+use jiff::SignedDuration;
+
+use super::{HitKind, JOB_DAYS, SearchHit, has_text, hits_of, words};
+use crate::address::address;
+use crate::context::{Hud, PageError};
+use crate::model::days::{SharedFacts, facts};
+use crate::query::EventFilter;
+
+/// Writes of facts of the days in which jobs and tests of backends are looked for.
+const MAX_REPORTED: u64 = 100_000;
+
+/// What backends reported in the last days: the newest days, until they are too much to read.
+pub(super) struct ReportedWeek {
+    facts: SharedFacts,
+    window: Window,
+}
+
+pub(super) async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageError> {
+    let now = hud.now();
+    let week = Window::all(now - SignedDuration::from_hours(24 * JOB_DAYS), now);
+    let mut writes: BTreeMap<i64, u64> = BTreeMap::new();
+    // The revision without a repository is that of the reports.
+    let revisions = hud.results.day_revisions(&week).await?;
+    for revision in revisions.iter().filter(|revision| !revision.repo.is_empty()) {
+        *writes.entry(revision.day).or_default() += revision.changes;
+    }
+    let mut sum: u64 = 0;
+    let read = writes.into_iter().rev().take_while(|(_, changes)| {
+        sum += changes;
+        sum <= MAX_REPORTED
+    });
+    let Some((first, _)) = read.last() else { return Ok(None) };
+    let window = Window { from: week.from.max(midnight(first)), ..week };
+    Ok(Some(ReportedWeek { facts: facts(hud, &window).await?, window }))
+}
+
+impl ReportedWeek {
+    /// The jobs with the text in their name, their workflow's or what they ran on: shown on the backend's page.
+    pub(super) fn jobs(&self, text: &str) -> Vec<SearchHit> {
+        let lower = text.to_lowercase();
+        let mut known = BTreeSet::new();
+        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
+            let (job, machine) = (row.job.as_deref(), row.details.environment.as_deref());
+            let is_nightly = EventFilter::Nightly.includes(&row.event);
+            known.insert((&*row.repo, &*row.workflow, job, is_nightly, machine));
+        }
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for (repo, workflow, job, is_nightly, machine) in known {
+            let name = job.map_or(workflow.to_owned(), |job| format!("{workflow} / {job}"));
+            if [Some(&*name), machine].iter().flatten().any(|text| has_text(text, &lower)) {
+                let asked = [("events", Some(events(is_nightly))), ("q", Some(&*name))];
+                let path = format!("{}#matrix", address(&format!("/crcr/{repo}"), asked));
+                found.entry(format!("{repo}: {name}")).or_insert(path);
+            }
+        }
+        hits_of(HitKind::BackendJob, found)
+    }
+
+    /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
+    pub(super) fn tests(&self, text: &str) -> Vec<SearchHit> {
+        let lower = text.to_lowercase();
+        self.failed_tests(|test| {
+            let texts = [Some(&*test.name), test.file.as_deref()];
+            texts.iter().flatten().any(|text| has_text(text, &lower))
+        })
+    }
+
+    /// Those that failed with the text in their message.
+    pub(super) fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
+        let wanted = words(text);
+        self.failed_tests(|test| {
+            test.message.as_deref().is_some_and(|message| words(message).contains(&wanted))
+        })
+    }
+
+    fn failed_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> Vec<SearchHit> {
+        let mut seen = BTreeSet::new();
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
+            let is_nightly = EventFilter::Nightly.includes(&row.event);
+            for test in &row.details.failed_tests {
+                let texts = (&*test.name, test.file.as_deref(), test.message.as_deref());
+                // Most fail again and again.
+                if seen.insert((&*row.repo, is_nightly, texts)) && is_found(test) {
+                    let asked = [
+                        ("backend", Some(&*row.repo)),
+                        ("test", Some(&*test.name)),
+                        ("window", Some("7d")),
+                        ("events", Some(events(is_nightly))),
+                    ];
+                    let name = format!("{}: {}", row.repo, test.name);
+                    // One page has either; most want that of pull requests.
+                    if !is_nightly || !found.contains_key(&name) {
+                        found.insert(name, address("/reported", asked));
+                    }
+                }
+            }
+        }
+        hits_of(HitKind::BackendTest, found)
+    }
+}
+
+fn events(is_nightly: bool) -> &'static str {
+    if is_nightly { EventFilter::Nightly.as_str() } else { EventFilter::Pr.as_str() }
+}
