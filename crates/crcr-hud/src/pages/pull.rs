@@ -190,6 +190,25 @@ async fn head_of_run(
     Ok(rows.into_iter().find(|row| !row.sha.is_empty()).map(|row| row.sha))
 }
 
+/// Whether a pull request has a page.
+pub(crate) async fn has_page(
+    hud: &Hud,
+    upstream: &RepoName,
+    number: u64,
+) -> Result<bool, PageError> {
+    let selection = ThingSelection::Number(number);
+    let query = ThingQuery { event: "pull_request", repository: upstream.as_str(), selection };
+    if !hud.results.current_things(&query).await?.is_empty() {
+        return Ok(true);
+    }
+    let numbers = [number];
+    let only = AttemptFilter::default();
+    let (attempts, dispatches) =
+        hud.results.pull_request_facts(upstream.as_str(), &numbers, only).await?;
+    let is_told = !attempts.is_empty() || !dispatches.is_empty();
+    Ok(is_told || head_of_run(hud, upstream, number).await?.is_some())
+}
+
 pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
     let merge_base_url = merge_base_url(model, view);
     let next = NextStep {

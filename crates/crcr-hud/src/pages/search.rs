@@ -18,10 +18,11 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use self::reported::{ReportedWeek, reported};
-use super::{commit, failure, overview, quarantine, tests};
+use super::{commit, failure, overview, pull, quarantine, tests};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
+use crate::model::known_repositories;
 use crate::model::open_pulls::MAX_PULLS;
 use crate::model::red_branches::trunk;
 use crate::query::MAX_SEARCH_CHARS;
@@ -149,26 +150,71 @@ fn commit_path(hud: &Hud, repository: &str, sha: &str) -> String {
     }
 }
 
-/// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it can be nothing else.
+/// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it is named as that of a pull request.
 fn pull_number(text: &str) -> Option<(u64, bool)> {
     let lower = text.to_ascii_lowercase();
     let mut words = ["pull request", "pr"].into_iter();
     let rest = words.find_map(|word| lower.strip_prefix(word)).unwrap_or(&lower).trim_start();
     let digits = rest.trim_start_matches('#');
-    let is_named = digits.len() < lower.len();
-    Some((digits.parse().ok()?, is_named || digits.len() < commit::MIN_DIGITS))
+    Some((digits.parse().ok()?, digits.len() < lower.len()))
+}
+
+/// What a bare number may be: that of a pull request, or the id of a job or a run.
+async fn numbered(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let Some((number, is_named)) = pull_number(text) else { return Ok(vec![]) };
+    let pull = SearchHit {
+        kind: HitKind::PullRequest,
+        path: format!("/pr/{number}"),
+        name: format!("{} #{number}", hud.upstream),
+    };
+    if is_named {
+        return Ok(vec![pull]);
+    }
+    let mut hits = with_id(hud, number).await?;
+    // GitHub may have a pull request that isn't known here, though none with so long a number as ids have.
+    let is_short = hits.is_empty() && text.len() < commit::MIN_DIGITS;
+    if is_short || pull::has_page(hud, &hud.upstream, number).await? {
+        hits.insert(0, pull);
+    }
+    Ok(hits)
+}
+
+/// The jobs and runs that GitHub gave this id.
+async fn with_id(hud: &Hud, id: u64) -> Result<Vec<SearchHit>, PageError> {
+    let thing = id.to_string();
+    let mut hits = vec![];
+    for known in known_repositories::read(hud, "workflow_job", MAX_OF_A_KIND).await? {
+        let repository = known.name.as_str();
+        for event in ["workflow_job", "workflow_run"] {
+            let query = ThingQuery { event, repository, selection: ThingSelection::Id(&thing) };
+            let rows = hud.results.current_things(&query).await?;
+            hits.extend(rows.iter().filter_map(|row| job_or_run(hud, repository, row)));
+        }
+    }
+    let reported = reported(hud).await?;
+    hits.extend(reported.iter().flat_map(|reported| reported.with_id(&thing)));
+    Ok(hits)
+}
+
+/// The page of a job, or of a run's commit.
+fn job_or_run(hud: &Hud, repository: &str, row: &WebhookRow) -> Option<SearchHit> {
+    let (job, path) = if row.event == "workflow_job" {
+        let job = WorkflowJob::from_row(row)?;
+        let path = address::failure(repository, job.id);
+        (job, path)
+    } else {
+        let run = WorkflowJob::of_run(row).filter(|run| commit::is_prefix(&run.head_sha))?;
+        let path = commit_path(hud, repository, &run.head_sha);
+        (run, path)
+    };
+    let sha = short_sha(&job.head_sha);
+    let name = format!("{repository}: {} / {} on {sha}", job.workflow, job.name);
+    Some(SearchHit { kind: HitKind::Job, path, name })
 }
 
 /// All that fits, in the order of its kinds.
 async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
-    let mut hits = vec![];
-    if let Some((number, is_only_number)) = pull_number(text) {
-        let (path, name) = (format!("/pr/{number}"), format!("{} #{number}", hud.upstream));
-        hits.push(SearchHit { kind: HitKind::PullRequest, path, name });
-        if is_only_number {
-            return Ok(hits);
-        }
-    }
+    let mut hits = numbered(hud, text).await?;
     let lower = text.to_ascii_lowercase();
     let sha = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
     if commit::is_prefix(sha) {
@@ -182,9 +228,10 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
             path: path(found),
             name: format!("{} {} {}", found.repository, short_sha(&found.sha), found.title),
         }));
-        if !hits.is_empty() {
-            return Ok(hits);
-        }
+    }
+    if !hits.is_empty() {
+        hits.sort_by_key(|hit| hit.kind);
+        return Ok(hits);
     }
     hits.extend(backends(hud, text));
     hits.extend(repositories(hud, text).await?);

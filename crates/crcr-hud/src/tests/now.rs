@@ -274,6 +274,9 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         (format!("https://github.com/{UPSTREAM}/blob/{sha}/a/b.py#L7"), format!("/commit/{sha}")),
         (format!("https://github.com/{AURORA}/actions/runs/1/job/2"), format!("/crcr/{AURORA}")),
         (format!("{UPSTREAM}/{job}"), format!("/failure/{UPSTREAM}/{job}")),
+        (job.to_string(), format!("/failure/{UPSTREAM}/{job}")),
+        (run.to_string(), format!("/commit/{sha}")),
+        (number.to_string(), format!("/pr/{number}")),
         ("ciflow/crcr/basalt".to_owned(), "/crcr/basalt-example/torch-basalt".to_owned()),
         ("torch-aurora L4".to_owned(), format!("/crcr/{AURORA}")),
         (format!("{AURORA} (L4)"), format!("/crcr/{AURORA}")),
@@ -297,6 +300,52 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
     let (_, page) = site.get("/search?q=example").await;
     assert!(page.contains("<h1>Search for <bdi>example</bdi></h1>"), "{page}");
     assert!(page.contains("<h2>Backends</h2>"), "{page}");
+}
+
+#[tokio::test]
+async fn long_number_leads_to_the_job_the_run_or_the_pull_request_that_has_it() {
+    let (_, attempt) = of_aurora();
+    let attempt = AttemptFact {
+        run_id: "33445566001".to_owned(),
+        event: EventName::PullRequest,
+        details: ReportDetails {
+            check_run_id: Some("33445566002".to_owned()),
+            ..attempt.details.clone()
+        },
+        ..attempt
+    };
+    let site = site(vec![Fact::Attempt(Box::new(attempt))]).await;
+    let job = json!({
+        "id": 33_445_566_778_u64, "run_id": 33_445_566_777_u64, "name": "build", "workflow_name": "CI",
+        "status": "completed", "conclusion": "failure", "head_sha": "b7".repeat(20), "head_branch": "main",
+    });
+    let run = json!({
+        "id": 33_445_566_777_u64, "run_attempt": 1, "name": "CI", "event": "push",
+        "head_sha": "b7".repeat(20), "head_branch": "main", "status": "completed", "conclusion": "failure",
+    });
+    let rows = vec![
+        ("workflow_job", 1, json!({ "workflow_job": job })),
+        ("workflow_run", 1, json!({ "workflow_run": run })),
+        pull(1_234_567, 1, "open"),
+    ];
+    site.add_webhooks(rows).await;
+    for (text, page) in [
+        ("33445566778", format!("/failure/{UPSTREAM}/33445566778")),
+        ("33445566777", format!("/commit/{}", "b7".repeat(20))),
+        ("33445566001", format!("/crcr/{AURORA}?events=pr")),
+        ("33445566002", format!("/crcr/{AURORA}?events=pr")),
+        ("1234567", "/pr/1234567".to_owned()),
+        ("%2333445566778", "/pr/33445566778".to_owned()),
+        ("33445566999", String::new()),
+        // GitHub may know it.
+        ("4711", "/pr/4711".to_owned()),
+    ] {
+        let found = site.json(&format!("/api/v1/search?q={text}")).await;
+        let shown = found["page"].as_str().unwrap_or_default();
+        assert_eq!(shown.is_empty(), page.is_empty(), "{text}: {found}");
+        assert!(shown.starts_with(&page), "{text}: {found}");
+        assert_eq!(found["hits"], json!([]), "{text}");
+    }
 }
 
 #[tokio::test]

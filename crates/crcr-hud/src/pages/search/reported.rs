@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::protocol::callback::FailedTest;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_results::Window;
 use crcr_results::retention::midnight;
 use jiff::SignedDuration;
@@ -53,14 +54,28 @@ impl ReportedWeek {
         }
         let mut found: BTreeMap<String, String> = BTreeMap::new();
         for (repo, workflow, job, is_nightly, machine) in known {
-            let name = job.map_or(workflow.to_owned(), |job| format!("{workflow} / {job}"));
+            let name = job_name(workflow, job);
             if [Some(&*name), machine].iter().flatten().any(|text| has_text(text, &lower)) {
-                let asked = [("events", Some(events(is_nightly))), ("q", Some(&*name))];
-                let path = format!("{}#matrix", address(&format!("/crcr/{repo}"), asked));
+                let path = matrix(repo, &name, is_nightly);
                 found.entry(format!("{repo}: {name}")).or_insert(path);
             }
         }
         hits_of(HitKind::BackendJob, found)
+    }
+
+    /// The job that GitHub gave this id, or the jobs of the run.
+    pub(super) fn with_id(&self, id: &str) -> Vec<SearchHit> {
+        let has_id = |row: &&AttemptFact| {
+            let ids = [Some(&*row.run_id), row.details.check_run_id.as_deref()];
+            row.expected.is_none() && ids.contains(&Some(id))
+        };
+        let rows = self.facts.attempts(&self.window).filter(has_id);
+        let hit = |row: &AttemptFact| {
+            let name = job_name(&row.workflow, row.job.as_deref());
+            let path = matrix(&row.repo, &name, EventFilter::Nightly.includes(&row.event));
+            (format!("{}: {name}", row.repo), path)
+        };
+        hits_of(HitKind::BackendJob, rows.map(hit).collect())
     }
 
     /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
@@ -105,6 +120,16 @@ impl ReportedWeek {
         }
         hits_of(HitKind::BackendTest, found)
     }
+}
+
+fn job_name(workflow: &str, job: Option<&str>) -> String {
+    job.map_or(workflow.to_owned(), |job| format!("{workflow} / {job}"))
+}
+
+/// Where the page of a backend shows a job.
+fn matrix(repo: &str, name: &str, is_nightly: bool) -> String {
+    let asked = [("events", Some(events(is_nightly))), ("q", Some(name))];
+    format!("{}#matrix", address(&format!("/crcr/{repo}"), asked))
 }
 
 fn events(is_nightly: bool) -> &'static str {
