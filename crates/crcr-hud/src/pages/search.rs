@@ -18,7 +18,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use self::reported::{ReportedWeek, reported};
-use super::{commit, failure, overview, pull, quarantine, tests};
+use super::{commit, failure, overview, pull, quarantine, tests, trends};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
@@ -35,8 +35,10 @@ const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
 const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
-/// Jobs that ended since then are known by their name.
+/// Jobs that ended since then are known by their name, and others if none is.
 const JOB_DAYS: i64 = 7;
+/// The longest window of the trends, which have jobs and runners of before.
+const LONGEST_WINDOW: &str = "90d";
 /// Failures that ended last: the lines that explain them are looked at.
 const MAX_FAILURES: usize = 500;
 const FAILURE_DAYS: i64 = 30;
@@ -242,6 +244,9 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     hits.extend(runners(hud, text).await?);
     let reported = reported(hud).await?;
     hits.extend(reported.iter().flat_map(|reported| reported.jobs(text)));
+    if hits.is_empty() {
+        hits = older_names(hud, text).await?;
+    }
     hits.sort_by_key(|hit| hit.kind);
     // A whole name is about that one, even if others contain it.
     let exact: Vec<_> =
@@ -536,15 +541,43 @@ async fn quarantined(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
     Ok(hits_of(HitKind::Quarantine, found))
 }
 
-/// The names of the upstream repository's jobs or runners with which something ended in the last days.
+/// The jobs and runners with the text in their name that only the longest window of the trends shows.
+async fn older_names(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_lowercase();
+    // The shards of a job are one row there.
+    let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
+    let (from, _) = trends::span_of(LONGEST_WINDOW, hud.now());
+    let mut hits = vec![];
+    for (kind, grouping, parameter) in [
+        (HitKind::Job, CiGrouping::Job, "job"),
+        (HitKind::Runner, CiGrouping::Runner, "runner"),
+    ] {
+        let names = names_since(hud, grouping, from).await?;
+        let found = names.into_iter().filter(|name| has_text(name, base));
+        hits.extend(found.take(MAX_OF_A_KIND).map(|name| {
+            let asked = [("window", Some(LONGEST_WINDOW)), (parameter, Some(&*name))];
+            SearchHit { kind, path: address("/trends", asked), name }
+        }));
+    }
+    Ok(hits)
+}
+
 async fn names_of_week(hud: &Hud, grouping: CiGrouping) -> Result<BTreeSet<String>, PageError> {
-    let now = hud.now();
+    names_since(hud, grouping, hud.now() - SignedDuration::from_hours(24 * JOB_DAYS)).await
+}
+
+/// The names of the upstream repository's jobs or runners with which something ended since then.
+async fn names_since(
+    hud: &Hud,
+    grouping: CiGrouping,
+    from: Timestamp,
+) -> Result<BTreeSet<String>, PageError> {
     let query = CiTimesQuery {
         repository: hud.upstream.to_string(),
         grouping,
         unit: CiUnit::Day,
-        from: now - SignedDuration::from_hours(24 * JOB_DAYS),
-        to: now,
+        from,
+        to: hud.now(),
         name: None,
     };
     let rows = hud.results.ci_times(&query).await?;

@@ -136,6 +136,33 @@ async fn tables_of_trends_sort_by_each_column_both_ways() {
 }
 
 #[tokio::test]
+async fn job_and_runner_that_ended_weeks_ago_are_found_where_they_are_printed() {
+    let site = site(vec![]).await;
+    let weeks = 20 * 24 * 60;
+    let at = |minutes: i64| (now() - jiff::SignedDuration::from_mins(minutes)).to_string();
+    let job = json!({
+        "id": 5, "run_id": 4, "run_attempt": 1, "name": "xla / test (1, 2)", "workflow_name": "Slow",
+        "status": "completed", "conclusion": "success", "head_sha": "b7".repeat(20),
+        "head_branch": "main", "labels": ["linux.old.gpu"], "created_at": at(weeks + 9),
+        "started_at": at(weeks + 8), "completed_at": at(weeks),
+    });
+    let ended = json!({ "action": "completed", "workflow_job": job });
+    site.add_webhooks(vec![("workflow_job", weeks, ended)]).await;
+    let job = "job=Slow+%2F+xla+%2F+test";
+    for (text, asked, shown) in [
+        ("slow+%2F+xla+%2F+test", job, "Duration of Slow / xla / test"),
+        ("Slow+%2F+xla+%2F+test+%281%2C+2%29", job, "Duration of Slow / xla / test"),
+        ("linux.old", "runner=linux.old.gpu", "Queue of linux.old.gpu"),
+    ] {
+        let found = site.json(&format!("/api/v1/search?q={text}")).await;
+        let path = format!("/trends?window=90d&{asked}");
+        assert_eq!(found["page"], path, "{text}: {found}");
+        let (_, page) = site.get(&path).await;
+        assert!(page.contains(shown), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn month_without_data_is_a_page_that_says_so() {
     let site = site(vec![]).await;
     let (status, page) = site.get("/trends?window=30d").await;
