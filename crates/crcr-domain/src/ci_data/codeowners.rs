@@ -46,6 +46,11 @@ impl Codeowners {
         self.rules.iter().rev().find(is_of).map_or(&[], |rule| &rule.owners)
     }
 
+    /// Whether somebody owns files for whom this holds.
+    pub fn has_owner(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        self.rules.iter().flat_map(|rule| &rule.owners).any(|owner| is_wanted(owner))
+    }
+
     /// Who owns a test: the owners of the file that its report names, else of the path that its class tells.
     pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
         let Some(file) = file.or(Some(class).filter(|class| is_path(class))) else {

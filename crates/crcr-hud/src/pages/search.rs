@@ -263,6 +263,7 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         }
         return Ok(hits);
     }
+    hits.extend(owners(hud, text).await?);
     hits.extend(quarantined(hud, text).await?);
     Ok(hits)
 }
@@ -279,12 +280,20 @@ async fn tests_of(
         let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
         hits.extend(found.into_iter().map(hit));
         hits.extend(reported.iter().flat_map(|reported| reported.tests(&text)));
+        hits.extend(owners(hud, &text).await?);
         hits.extend(quarantined(hud, &text).await?);
         if !hits.is_empty() {
             break;
         }
     }
     Ok(hits)
+}
+
+/// The tests of each owner with the text in the name.
+async fn owners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let found = tests::search_owners(hud, text).await?;
+    let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
+    Ok(found.into_iter().take(MAX_OF_A_KIND).map(hit).collect())
 }
 
 /// The failures with the text in the line that explains them: all of their cause.
@@ -548,10 +557,9 @@ async fn older_names(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
     let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
     let (from, _) = trends::span_of(LONGEST_WINDOW, hud.now());
     let mut hits = vec![];
-    for (kind, grouping, parameter) in [
-        (HitKind::Job, CiGrouping::Job, "job"),
-        (HitKind::Runner, CiGrouping::Runner, "runner"),
-    ] {
+    for (kind, grouping, parameter) in
+        [(HitKind::Job, CiGrouping::Job, "job"), (HitKind::Runner, CiGrouping::Runner, "runner")]
+    {
         let names = names_since(hud, grouping, from).await?;
         let found = names.into_iter().filter(|name| has_text(name, base));
         hits.extend(found.take(MAX_OF_A_KIND).map(|name| {
@@ -597,7 +605,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test or the file of one, a branch, a job, a runner or the line of a failure, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test, the file or the owner of one, a branch, a job, a runner or the line of a failure, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

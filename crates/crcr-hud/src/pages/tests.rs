@@ -1,5 +1,6 @@
 //! `/tests`: flaky, slow, failing and new tests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::full_name;
@@ -14,7 +15,7 @@ use crate::address::{Sorted, address, sort_header};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::files::RepositoryFiles;
 use crate::layout::{duration, percent};
-use crate::query::MAX_SEARCH_CHARS;
+use crate::query::{given, given_name};
 use crate::view::View;
 
 /// Tests on a page.
@@ -25,11 +26,15 @@ const MAX_PAGES: usize = 40;
 const MAX_DAYS: i64 = 366;
 /// Jobs to choose from: a pull request can name as many as it likes.
 const MAX_JOBS: usize = 500;
+/// Days in which the search looks for tests.
+const SEARCHED_DAYS: i64 = 30;
+/// Tests of a ranking that an owner's are chosen from: who owns them isn't stored with them.
+const MAX_OWNED: usize = 2000;
 /// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
 const MAX_REPOSITORIES: usize = 5;
 
-/// `?repo=OWNER/REPO&sort=flaky|failing|slow|new&days=N&job=NAME&branches=all&q=TEXT&page=N`. `show` is another name
-/// of `sort`.
+/// `?repo=OWNER/REPO&sort=flaky|failing|slow|new&days=N&job=NAME&branches=all&q=TEXT&owner=TEXT&page=N`. `show` is another
+/// name of `sort`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestsQuery {
     repo: Option<String>,
@@ -39,6 +44,7 @@ pub(crate) struct TestsQuery {
     job: Option<String>,
     branches: Option<String>,
     q: Option<String>,
+    owner: Option<String>,
     page: Option<String>,
 }
 
@@ -94,6 +100,12 @@ pub(crate) struct TestsModel {
     pub(crate) job: Option<String>,
     pub(crate) all_branches: bool,
     pub(crate) q: Option<String>,
+    /// A part of the name of an owner of the tests.
+    pub(crate) owner: Option<String>,
+    /// Whether the repository's CODEOWNERS is known.
+    pub(crate) owners_known: bool,
+    /// An owner's tests are looked for in only this many, if there are more.
+    pub(crate) first_only: Option<usize>,
     pub(crate) page: usize,
     pub(crate) has_more: bool,
     pub(crate) tests: Vec<ListedTest>,
@@ -123,6 +135,7 @@ impl TestsModel {
                 ("job", self.job.as_deref()),
                 ("branches", self.all_branches.then_some("all")),
                 ("q", self.q.as_deref()),
+                ("owner", self.owner.as_deref()),
                 ("page", (page != "1").then_some(&*page)),
             ],
         )
@@ -130,7 +143,7 @@ impl TestsModel {
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsModel, PageError> {
-    let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
+    let given = |text: &Option<String>| given(text.as_deref());
     let wrong = |text: &str| PageError::Query(text.to_owned());
     let sort = given(&query.sort).or(given(&query.show)).unwrap_or_else(|| "flaky".to_owned());
     let sort = TestSort::ALL.into_iter().find(|known| known.as_str() == sort);
@@ -143,10 +156,10 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let page = page.ok_or_else(|| {
         wrong("`page` has to be a number from 1 to 40; `job` and `q` find tests further down")
     })?;
-    let all_branches = match query.branches.as_deref().unwrap_or_default() {
-        "" => false,
-        "all" => true,
-        _ => return Err(wrong("`branches` has to be `all`, or absent")),
+    let all_branches = match given(&query.branches).as_deref() {
+        None => false,
+        Some("all") => true,
+        Some(_) => return Err(wrong("`branches` has to be `all`, or absent")),
     };
     let repositories = hud.results.tested_repositories().await?;
     let is_upstream = |name: &&String| name.eq_ignore_ascii_case(hud.upstream.as_str());
@@ -155,24 +168,34 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let repository = named.or(first).unwrap_or_default();
     let today = day_of(hud.now());
     let span = (today - days + 1, today);
-    let q = given(&query.q).map(|q| q.chars().take(MAX_SEARCH_CHARS).collect::<String>());
+    let q = given(&query.q);
+    let owner = given(&query.owner);
+    let first = (page - 1) * PER_PAGE;
+    let (offset, limit) = if owner.is_some() { (0, MAX_OWNED) } else { (first, PER_PAGE + 1) };
     let stored = TestQuery {
         repository: repository.clone(),
         ranking: sort.ranking(),
         days: span,
-        job: given(&query.job),
+        job: given_name(query.job.as_deref()),
         all_branches,
         search: q.clone(),
-        offset: (page - 1) * PER_PAGE,
-        limit: PER_PAGE + 1,
+        offset,
+        limit,
     };
-    let mut tests = hud.results.test_stats(&stored).await?;
-    let has_more = tests.len() > PER_PAGE;
-    tests.truncate(PER_PAGE);
+    let tests = hud.results.test_stats(&stored).await?;
     let jobs = hud.results.tested_jobs(&repository, span, all_branches, MAX_JOBS).await?;
     let files = (hud.files)(&repository);
     let today = hud.now().to_zoned(TimeZone::UTC).date();
+    let first_only = (owner.is_some() && tests.len() == MAX_OWNED).then_some(MAX_OWNED);
     let listed = |stats| listed(stats, &repository, files.as_ref(), today);
+    let mut tests: Vec<ListedTest> = tests.into_iter().map(listed).collect();
+    if let Some(owner) = &owner {
+        let name = owner.to_lowercase();
+        tests.retain(|test| test.owners.iter().any(|owner| has_name(owner, &name)));
+        tests.drain(..first.min(tests.len()));
+    }
+    let has_more = tests.len() > PER_PAGE;
+    tests.truncate(PER_PAGE);
     Ok(TestsModel {
         sort,
         days,
@@ -180,9 +203,12 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
         job: stored.job,
         all_branches,
         q,
+        owner,
+        owners_known: files.as_ref().is_some_and(|files| files.codeowners.is_some()),
+        first_only,
         page,
         has_more,
-        tests: tests.into_iter().map(listed).collect(),
+        tests,
         repositories,
         jobs,
         repository: repository.clone(),
@@ -207,42 +233,85 @@ fn listed(
     ListedTest { owners: owners.unwrap_or_default(), is_quarantined, stats }
 }
 
+/// Whether an owner's name has the text, with the `@` before it or without.
+fn has_name(owner: &str, lower: &str) -> bool {
+    owner.to_lowercase().contains(lower.trim_start_matches('@'))
+}
+
+/// For each owner of tests of the last 30 days with `text` in the name, the path and the name of the page of these tests.
+pub(crate) async fn search_owners(
+    hud: &Hud,
+    text: &str,
+) -> Result<Vec<(String, String)>, PageError> {
+    let name = text.to_lowercase();
+    let today = hud.now().to_zoned(TimeZone::UTC).date();
+    let mut hits = vec![];
+    for repository in searched_repositories(hud).await? {
+        let files = (hud.files)(&repository);
+        let known = files.as_ref().and_then(|files| files.codeowners.as_ref());
+        if known.is_none_or(|known| !known.has_owner(|owner| has_name(owner, &name))) {
+            continue;
+        }
+        let tests = hud.results.test_stats(&of_a_month(hud, &repository, None, MAX_OWNED)).await?;
+        let listed = tests.into_iter().map(|test| listed(test, &repository, files.as_ref(), today));
+        let owners: BTreeSet<String> = listed.flat_map(|test| test.owners).collect();
+        for owner in owners.iter().filter(|owner| has_name(owner, &name)) {
+            let path = month_address(&repository, ("owner", owner.as_str()));
+            hits.push((path, format!("{repository}: tests of {owner}")));
+        }
+    }
+    Ok(hits)
+}
+
 /// For each repository that ran a test with `text` in its name in the last 30 days, the path and the name of the page
 /// of these tests.
 pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)>, PageError> {
-    const DAYS: i64 = 30;
-    let today = day_of(hud.now());
-    let days = DAYS.to_string();
-    let mut repositories = hud.results.tested_repositories().await?;
-    repositories.sort_by_key(|name| !name.eq_ignore_ascii_case(hud.upstream.as_str()));
     let mut hits = vec![];
-    for repository in repositories.into_iter().take(MAX_REPOSITORIES) {
-        // Every test with a time has a place in this ranking.
-        let query = TestQuery {
-            repository: repository.clone(),
-            ranking: TestSort::Slow.ranking(),
-            days: (today - DAYS + 1, today),
-            job: None,
-            all_branches: true,
-            search: Some(text.to_owned()),
-            offset: 0,
-            limit: 1,
-        };
+    for repository in searched_repositories(hud).await? {
+        let query = of_a_month(hud, &repository, Some(text.to_owned()), 1);
         if !hud.results.test_stats(&query).await?.is_empty() {
-            let path = address(
-                "/tests",
-                [
-                    ("repo", Some(&*repository)),
-                    ("sort", Some(TestSort::Slow.as_str())),
-                    ("days", Some(&*days)),
-                    ("branches", Some("all")),
-                    ("q", Some(text)),
-                ],
-            );
+            let path = month_address(&repository, ("q", text));
             hits.push((path, format!("{repository}: tests with {text}")));
         }
     }
     Ok(hits)
+}
+
+async fn searched_repositories(hud: &Hud) -> Result<Vec<String>, PageError> {
+    let mut repositories = hud.results.tested_repositories().await?;
+    repositories.sort_by_key(|name| !name.eq_ignore_ascii_case(hud.upstream.as_str()));
+    repositories.truncate(MAX_REPOSITORIES);
+    Ok(repositories)
+}
+
+fn of_a_month(hud: &Hud, repository: &str, search: Option<String>, limit: usize) -> TestQuery {
+    let today = day_of(hud.now());
+    TestQuery {
+        repository: repository.to_owned(),
+        // Every test with a time has a place in this ranking.
+        ranking: TestSort::Slow.ranking(),
+        days: (today - SEARCHED_DAYS + 1, today),
+        job: None,
+        all_branches: true,
+        search,
+        offset: 0,
+        limit,
+    }
+}
+
+/// The page of what [`of_a_month`] asks for.
+fn month_address(repository: &str, (parameter, text): (&str, &str)) -> String {
+    let days = SEARCHED_DAYS.to_string();
+    address(
+        "/tests",
+        [
+            ("repo", Some(repository)),
+            ("sort", Some(TestSort::Slow.as_str())),
+            ("days", Some(&*days)),
+            ("branches", Some("all")),
+            (parameter, Some(text)),
+        ],
+    )
 }
 
 pub(crate) fn page(model: &TestsModel, view: &View<'_>) -> Markup {
@@ -295,6 +364,9 @@ fn filters(model: &TestsModel) -> Markup {
                 option value="all" selected[model.all_branches] { "all, and pull requests" }
             } }
             " " label { "Name or file " input type="search" name="q" maxlength="200" value=(model.q.as_deref().unwrap_or_default()); }
+            @if model.owners_known || model.owner.is_some() {
+                " " label { "Owner " input type="search" name="owner" maxlength="200" value=(model.owner.as_deref().unwrap_or_default()); }
+            }
             " " button { "Show" }
         }
     }
@@ -306,7 +378,10 @@ fn table(model: &TestsModel) -> Markup {
         sort_header(name, sorted, &model.url(sort, 1))
     };
     html! {
-        p.detail { "Since " (model.since) " (UTC). A test is flaky when it passed and failed on one commit, in the same job." }
+        p.detail {
+            "Since " (model.since) " (UTC). A test is flaky when it passed and failed on one commit, in the same job."
+            @if let Some(first) = model.first_only { " Only the first " (first) " tests of this order are looked at; a job or a name leaves fewer." }
+        }
         @if model.tests.is_empty() {
             (nothing(model))
         } @else {

@@ -387,6 +387,29 @@ async fn jobs_machines_tests_files_oncalls_and_quarantine_are_found_where_they_a
 }
 
 #[tokio::test]
+async fn owner_of_tests_is_found_and_their_tests_are_listed() {
+    let site = full().await.with_logs("", |_| {});
+    let found = site.json("/api/v1/search?q=%40Example%2Foperators").await;
+    let asked = "tests?repo=acme%2Fupstream&sort=slow&days=30&branches=all";
+    assert_eq!(found["page"], format!("/{asked}&owner=%40example%2Foperators"), "{found}");
+    let owns = |test: &serde_json::Value| {
+        test["owners"].as_array().unwrap().contains(&json!("@example/operators"))
+    };
+    let of = async |more: &str| site.json(&format!("/api/v1/{asked}{more}")).await["tests"].clone();
+    let mut all = of("").await.as_array().unwrap().clone();
+    let count = all.len();
+    all.retain(owns);
+    assert!(!all.is_empty() && all.len() < count, "{all:?}");
+    for owner in ["example%2Foperators", "%40EXAMPLE%2Foperators", "+operators+"] {
+        assert_eq!(of(&format!("&owner={owner}")).await, json!(all), "{owner}");
+    }
+    assert_eq!(of("&owner=operators&page=2").await, json!([]));
+    let (_, page) = site.get(&format!("/{asked}&owner=operators")).await;
+    assert!(page.contains("name=\"owner\" maxlength=\"200\" value=\"operators\""), "{page}");
+    assert!(page.contains("branches=all&amp;owner=operators"), "other orders keep it: {page}");
+}
+
+#[tokio::test]
 async fn each_text_of_the_first_page_is_found_by_the_search() {
     let site = full().await;
     let now = site.json("/api/v1/now").await;
