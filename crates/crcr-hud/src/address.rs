@@ -88,7 +88,7 @@ impl SortOrder {
         default: &'static str,
         columns: &[&'static str],
     ) -> Result<Self, String> {
-        let query = query.filter(|query| !query.is_empty()).unwrap_or(default);
+        let query = query.map(str::trim).filter(|query| !query.is_empty()).unwrap_or(default);
         let (name, is_reversed) = match query.strip_prefix('-') {
             Some(name) => (name, true),
             None => (query, false),

@@ -102,15 +102,16 @@ impl TryFrom<Vec<(String, String)>> for BranchQuery {
     fn try_from(pairs: Vec<(String, String)>) -> Result<Self, String> {
         let mut found = Self::default();
         for (name, value) in pairs {
+            let text = value.trim();
             match &*name {
-                _ if value.is_empty() => {}
-                "q" => found.q = Some(value),
-                "rows" if ["all", "failing"].contains(&&*value) => found.rows = Some(value),
+                _ if text.is_empty() => {}
+                "q" => found.q = Some(text.to_owned()),
+                "rows" if ["all", "failing"].contains(&text) => found.rows = Some(text.to_owned()),
                 "rows" => return Err("`rows` has to be `all` or `failing`".to_owned()),
-                "before" => found.before = Some(parse_time(&value)?),
+                "before" => found.before = Some(parse_time(text)?),
                 "open" if found.open.len() < MAX_OPEN => found.open.push(value),
                 "job" => {
-                    let job = value.parse();
+                    let job = text.parse();
                     found.job = Some(job.map_err(|_| "`job` has to be the number of a job")?);
                 }
                 _ => {}

@@ -24,6 +24,7 @@ use self::whose_fault::{EarlierFailure, KnownTest};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{ago, changed_file_list, counted, duration, short_sha, state_parts};
+use crate::query::given;
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -111,13 +112,11 @@ pub(crate) async fn build(
 ) -> Result<FailureModel, PageError> {
     let repo = repo_name(&owner, &repo)?;
     let job = job(hud, &repo, job_id).await?;
-    let from =
-        match query.from.as_deref().filter(|from| !from.is_empty()) {
-            None => None,
-            Some(from) => Some(from.parse::<u64>().map_err(|_| {
-                PageError::Query("`from` has to be the number of a line".to_owned())
-            })?),
-        };
+    let from = given(query.from.as_deref()).map(|from| {
+        let wrong = |_| PageError::Query("`from` has to be the number of a line".to_owned());
+        from.parse::<u64>().map_err(wrong)
+    });
+    let from = from.transpose()?;
     let (stored, stored_problem) = match stored_page(hud, &repo, &job, from).await {
         Ok(stored) => (stored, None),
         Err(problem) => (None, Some(problem)),

@@ -113,7 +113,7 @@ pub(crate) async fn build(
         }
     };
     let is_list = match given(&query.list).as_deref() {
-        None => query.like.is_some(),
+        None => given(&query.like).is_some(),
         Some("jobs") => true,
         Some(_) => return Err(PageError::Query("`list` has to be `jobs`".to_owned())),
     };
@@ -182,8 +182,8 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
 
 /// Where a page of jobs begins.
 fn before(query: &FailuresQuery) -> Result<(Timestamp, Option<u64>), PageError> {
-    let time = query.before.as_deref().filter(|time| !time.is_empty()).map(parse_time);
-    let job = query.before_job.as_deref().filter(|job| !job.is_empty()).map(str::parse);
+    let time = given(query.before.as_deref()).as_deref().map(parse_time);
+    let job = given(query.before_job.as_deref()).map(|job| job.parse());
     let job = job
         .transpose()
         .map_err(|_| PageError::Query("`before_job` has to be the number of a job".to_owned()))?;
@@ -196,7 +196,8 @@ async fn one_by_one(
     query: &FailuresQuery,
     (to, to_job): (Timestamp, Option<u64>),
 ) -> Result<FailedJobs, PageError> {
-    let like = match query.like.as_deref().filter(|like| !like.is_empty()) {
+    let named = given(query.like.as_deref());
+    let like = match named.as_deref() {
         None => None,
         Some(like) => Some(log_of(hud, like).await?),
     };
@@ -222,7 +223,7 @@ async fn one_by_one(
     Ok(FailedJobs {
         line: like.as_ref().map(JobLogRow::short_line),
         job: name,
-        like: query.like.clone().filter(|_| like.is_some()),
+        like: named,
         jobs,
         older,
         older_job,

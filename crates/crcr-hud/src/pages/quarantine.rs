@@ -76,9 +76,9 @@ pub(crate) async fn build(
     (): (),
     query: QuarantineQuery,
 ) -> Result<QuarantineModel, PageError> {
-    let sort = match query.sort.as_deref().unwrap_or_default() {
-        "" => QuarantineSort::End,
-        given => {
+    let sort = match given(query.sort.as_deref()).as_deref() {
+        None => QuarantineSort::End,
+        Some(given) => {
             QuarantineSort::ALL
                 .into_iter()
                 .find(|(_, name, _)| *name == given)

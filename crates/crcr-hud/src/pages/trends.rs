@@ -218,7 +218,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
         job: given(&query.job),
         sort,
         is_reversed: order.is_reversed,
-        all: query.all.is_some(),
+        all: given(&query.all).is_some(),
         red: RateView::from(Rate::default()),
         charts: vec![],
         runners: vec![],

@@ -71,6 +71,39 @@ async fn parameter_that_should_name_a_repository_is_400_on_every_page_if_it_name
 }
 
 #[tokio::test]
+async fn blank_parameter_is_an_absent_one_on_every_page() {
+    let site = site(facts(7, now(), 2, 10, UPSTREAM)).await;
+    let sha = "b7".repeat(20);
+    let job = json!({
+        "id": 5, "name": "build", "workflow_name": "CI", "status": "completed", "conclusion": "failure",
+        "head_sha": sha, "head_branch": "main",
+    });
+    let push = json!({
+        "ref": "refs/heads/main", "after": sha,
+        "head_commit": { "message": "One", "author": { "name": "Ada" } },
+    });
+    let job = ("workflow_job", 1, json!({ "workflow_job": job }));
+    site.add_webhooks(vec![("push", 2, push), job]).await;
+    let document = site.json("/api/v1/openapi.json").await;
+    let mut seen = 0;
+    for (address, methods) in document["paths"].as_object().unwrap() {
+        let repository = if address.contains("/repositories/") { AURORA } else { UPSTREAM };
+        let named = [("{owner}/{repo}", repository), ("{sha}", &*sha), ("{number}", "101002")];
+        let named = named.into_iter().chain([("{branch}", "main"), ("{job}", "5")]);
+        let path = named.fold(address.clone(), |path, (name, value)| path.replace(name, value));
+        for parameter in methods["get"]["parameters"].as_array().into_iter().flatten() {
+            if parameter["in"] == "query" {
+                let asked = format!("{path}?{}=", parameter["name"].as_str().unwrap());
+                let blank = site.get(&format!("{asked}%20+")).await;
+                assert_eq!(blank, site.get(&asked).await, "{asked}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 60, "{seen}");
+}
+
+#[tokio::test]
 async fn hostile_words_are_shown_as_text() {
     let evil = "\"><script>alert(1)</script>\u{202e}".to_owned() + &"x".repeat(200);
     let mut facts = facts(7, now(), 2, 10, UPSTREAM);

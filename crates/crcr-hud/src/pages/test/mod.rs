@@ -21,7 +21,7 @@ use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
 use crate::model::RateView;
 use crate::plot::Plot;
-use crate::query::MAX_SEARCH_CHARS;
+use crate::query::{MAX_SEARCH_CHARS, given, given_name};
 
 const DEFAULT_DAYS: i64 = 30;
 pub(crate) const MAX_DAYS: i64 = 90;
@@ -199,18 +199,18 @@ pub(crate) async fn build(
     let repo = repo_name(&owner, &repo)?;
     let days = number("days", query.days.as_deref(), DEFAULT_DAYS, 1..=MAX_DAYS)?;
     let page = number("page", query.page.as_deref(), 1, 1..=10_000)?;
-    let (only_failed, only_flaky) = match query.runs.as_deref().unwrap_or_default() {
-        "" | "all" => (false, false),
-        "failed" => (true, false),
-        "flaky" => (false, true),
-        _ => {
+    let (only_failed, only_flaky) = match given(query.runs.as_deref()).as_deref() {
+        None | Some("all") => (false, false),
+        Some("failed") => (true, false),
+        Some("flaky") => (false, true),
+        Some(_) => {
             return Err(PageError::Query("`runs` has to be `all`, `failed` or `flaky`".to_owned()));
         }
     };
-    let only_default_branch = match query.branches.as_deref().unwrap_or_default() {
-        "" | "all" => false,
-        "default" => true,
-        _ => return Err(PageError::Query("`branches` has to be `all` or `default`".to_owned())),
+    let only_default_branch = match given(query.branches.as_deref()).as_deref() {
+        None | Some("all") => false,
+        Some("default") => true,
+        Some(_) => return Err(PageError::Query("`branches` has to be `all` or `default`".to_owned())),
     };
     let message_sort =
         SortOrder::named("messages", query.messages.as_deref(), "failures", &MESSAGE_SORTS)
@@ -224,10 +224,10 @@ pub(crate) async fn build(
         choices: vec![],
         test: None,
     };
-    let identity = match query.id.as_deref().filter(|id| !id.is_empty()) {
+    let identity = match given(query.id.as_deref()) {
         Some(id) => {
             let wrong = |_| PageError::Query("`id` has to be 16 hexadecimal digits".to_owned());
-            let id = u64::from_str_radix(id, 16).map_err(wrong)?;
+            let id = u64::from_str_radix(&id, 16).map_err(wrong)?;
             hud.results.test_identity(repo.as_str(), id).await?
         }
         None if name.is_empty() => {
@@ -246,8 +246,8 @@ pub(crate) async fn build(
     };
     let identity = identity.ok_or_else(|| no_such_test(&repo, &name))?;
     model.name = full_name(&identity.suite, &identity.classname, &identity.name);
-    let message_id = query.message.filter(|id| !id.is_empty());
-    let job = query.job.filter(|job| !job.is_empty());
+    let message_id = given(query.message.as_deref());
+    let job = given_name(query.job.as_deref());
     let page = page as usize;
     let listed = RunFilter { only_failed, only_flaky, only_default_branch, job, message_id, page };
     let mut test = one_test(hud, &repo, identity, days, listed).await?;
@@ -259,12 +259,12 @@ pub(crate) async fn build(
 
 fn number(
     name: &str,
-    given: Option<&str>,
+    value: Option<&str>,
     default: i64,
     allowed: std::ops::RangeInclusive<i64>,
 ) -> Result<i64, PageError> {
-    let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(default) };
-    given.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
+    let Some(value) = given(value) else { return Ok(default) };
+    value.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
         let (from, to) = (allowed.start(), allowed.end());
         PageError::Query(format!("`{name}` has to be a number from {from} to {to}"))
     })
