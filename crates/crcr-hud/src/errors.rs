@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use crcr_domain::RepoName;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -55,7 +56,10 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
     let (status, text, wait) = parts(problem);
     let links = match (status, asked.uri.query()) {
         (StatusCode::NOT_FOUND, _) => {
-            near(hud, asked.uri.path()).into_iter().chain(on_github(hud, asked)).collect()
+            let path = asked.uri.path();
+            let lists = lists(path);
+            let links = if lists.is_empty() { near(hud, path) } else { lists };
+            links.into_iter().chain(on_github(hud, asked)).collect()
         }
         // The page of a test needs the test's name.
         (StatusCode::BAD_REQUEST, _) if asked.uri.path().starts_with("/test/") => {
@@ -189,6 +193,21 @@ fn on_github(hud: &Hud, asked: &Parts) -> Option<(String, String)> {
             Some((url, "This pull request on GitHub".to_owned()))
         }
         _ => None,
+    }
+}
+
+/// What is known of the repository of a job, a test or a branch that isn't.
+fn lists(path: &str) -> Vec<(String, String)> {
+    let parts: Vec<&str> = path.trim_start_matches('/').splitn(4, '/').collect();
+    let [kind, owner, repo, rest @ ..] = parts.as_slice() else { return vec![] };
+    let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return vec![] };
+    let list = |path: &str| address(path, [("repo", Some(repo.as_str()))]);
+    let branches = (format!("/hud/{repo}"), format!("Branches of {repo}"));
+    match *kind {
+        "failure" => vec![(list("/failures"), format!("Failed jobs of {repo}")), branches],
+        "test" => vec![(list("/tests"), format!("Tests of {repo}"))],
+        "hud" if !rest.is_empty() => vec![branches],
+        _ => vec![],
     }
 }
 

@@ -144,10 +144,7 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
     };
     let log = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
     if job.is_none() && log.is_none() {
-        return Err(PageError::NotFound(format!(
-            "no job {job_id} of {repo} is known; {} lists the jobs that failed, and /hud/{repo} its branches",
-            address("/failures", [("repo", Some(repo.as_str()))])
-        )));
+        return Err(PageError::NotFound(format!("no job {job_id} of {repo} is known")));
     }
     let mut model = JobModel {
         repository: repo.to_string(),

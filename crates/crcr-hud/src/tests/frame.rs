@@ -57,6 +57,22 @@ async fn nothing_and_nonsense_have_words_of_their_own() {
 }
 
 #[tokio::test]
+async fn job_test_or_branch_that_is_unknown_leads_to_those_of_its_repository_that_are_known() {
+    let site = site(vec![]).await;
+    for (path, links) in [
+        ("failure/acme/upstream/1", vec!["failures?repo=acme%2Fupstream", "hud/acme/upstream"]),
+        ("test/acme/upstream?name=no", vec!["tests?repo=acme%2Fupstream"]),
+        ("hud/acme/upstream/no/such", vec!["hud/acme/upstream"]),
+    ] {
+        let (status, page) = site.get(&format!("/{path}")).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+        for link in links {
+            assert!(page.contains(&format!("<li><a href=\"/{link}\">")), "{link}: {page}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn parameter_that_should_name_a_repository_is_400_on_every_page_if_it_names_none() {
     let site = site(vec![]).await;
     let pages = ["/trends?repo", "/jobs?repo", "/quarantine?repo", "/tests?repo", "/failures?repo"];

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::history::on_commits;
 use self::history::{charts, message_id, messages, sort_messages, state, strip};
 pub(crate) use self::markup::{feed_address, page};
-use crate::address::{SortOrder, address};
+use crate::address::SortOrder;
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
 use crate::model::RateView;
@@ -272,10 +272,7 @@ fn number(
 
 fn no_such_test(repo: &RepoName, name: &str) -> PageError {
     let named = if name.is_empty() { String::new() } else { format!(" `{name}`") };
-    PageError::NotFound(format!(
-        "no results of a test{named} of {repo} are stored; {} lists the tests that are",
-        address("/tests", [("repo", Some(repo.as_str()))])
-    ))
+    PageError::NotFound(format!("no results of a test{named} of {repo} are stored"))
 }
 
 async fn one_test(
