@@ -10,6 +10,7 @@ use crcr_domain::results::LevelCriteria;
 use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
+use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::files::FilesOf;
@@ -31,6 +32,19 @@ pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
 pub type ProbesReader =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = ProbesOverview> + Send>> + Send + Sync>;
 
+/// Something that is wrong with the relay itself, for everybody to read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct RelayWarning {
+    /// A sentence.
+    pub text: String,
+    /// The page about it.
+    pub page: Option<String>,
+}
+
+/// Reads what is wrong with the relay itself. It is asked for the first page each time.
+pub type WarningsReader =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<RelayWarning>> + Send>> + Send + Sync>;
+
 /// What the pages are built from.
 pub struct Hud {
     pub results: Arc<dyn Results>,
@@ -40,6 +54,7 @@ pub struct Hud {
     pub upstream: RepoName,
     pub criteria: LevelCriteria,
     pub probes: ProbesReader,
+    pub warnings: WarningsReader,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
     /// Where the relay is reached from outside, without a slash at the end; feeds need it.
@@ -70,6 +85,7 @@ impl Hud {
             upstream,
             criteria: LevelCriteria::default(),
             probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
+            warnings: Box::new(|| Box::pin(async { vec![] })),
             github_url: "https://github.com".to_owned(),
             public_url: None,
             has_login: false,

@@ -25,7 +25,7 @@ mod transfer;
 mod view;
 mod watch;
 
-pub use self::context::{Hud, PolicyInForce};
+pub use self::context::{Hud, PolicyInForce, RelayWarning};
 pub use self::errors::errors_as_pages;
 pub use self::files::{FilesOf, RepositoryFiles};
 pub use self::routes::{router, with_headers};

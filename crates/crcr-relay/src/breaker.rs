@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::Dispatch;
-use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch, read_record};
+use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch, read_record, read_records};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,20 @@ pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError>
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
     let known: Versioned<Breaker> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
     Ok(known.value.is_some_and(|breaker| breaker.is_open(threshold)))
+}
+
+/// The backends of the allowlist whose breaker is open.
+pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
+    let Some(threshold) = relay.config.breaker_failures else { return Ok(vec![]) };
+    let Some(policy) = relay.allowlist.get() else { return Ok(vec![]) };
+    let repos: Vec<RepoName> = policy.iter().map(|entry| entry.repo.clone()).collect();
+    let keys = repos.iter().map(|repo| key(relay, repo)).collect();
+    let known = read_records::<Breaker>(relay.store.as_ref(), keys).await?;
+    let is_open = |known: &Versioned<Breaker>| {
+        known.value.as_ref().is_some_and(|breaker| breaker.is_open(threshold))
+    };
+    let open = repos.into_iter().zip(known).filter(|(_, known)| is_open(known));
+    Ok(open.map(|(repo, _)| repo).collect())
 }
 
 /// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this

@@ -25,6 +25,7 @@ mod update;
 pub mod upstream_identity;
 pub mod uptime;
 mod usage;
+mod warnings;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::pull_fault;
 use crate::address::{self, address, branch_path};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, RelayWarning};
 use crate::layout::{ago, commit_link, counted, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
@@ -80,8 +80,10 @@ pub(crate) struct RelayState {
     pub(crate) lost_dispatches: Vec<LostDispatch>,
     /// Reports that were refused.
     pub(crate) refused: u64,
-    /// Sentences on what is wrong; empty if all is well.
+    /// Sentences on what is wrong with dispatches and reports.
     pub(crate) problems: Vec<String>,
+    /// What else is wrong. All is well if both are empty.
+    pub(crate) warnings: Vec<RelayWarning>,
 }
 
 /// A dispatch that came to nothing.
@@ -181,6 +183,7 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
         lost,
         refused,
         problems: vec![],
+        warnings: (hud.warnings)().await,
     };
     relay.problems = problems(&relay, hud.now());
     Ok(relay)
@@ -388,14 +391,23 @@ fn relay(relay: &RelayState, upstream: &str) -> Markup {
     html! {
         section aria-labelledby="relay" {
             div.title { h2 #relay { "The relay" } a href="/crcr?window=24h#relay" rel="nofollow" { "Its figures" } }
-            @if relay.problems.is_empty() { (well("No dispatch was lost or waits too long, and reports arrive.")) }
-            ul.rows { @for problem in &relay.problems { li.infra {
-                span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " "
-                @match lost.get(problem) {
-                    Some(kind) => a rel="nofollow" href=(listed("dispatches", Some(kind))) { (problem) },
-                    None => (problem),
-                }
-            } } }
+            @if relay.problems.is_empty() && relay.warnings.is_empty() { (well("No dispatch was lost or waits too long, and reports arrive.")) }
+            ul.rows {
+                @for problem in &relay.problems { li.infra {
+                    span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " "
+                    @match lost.get(problem) {
+                        Some(kind) => a rel="nofollow" href=(listed("dispatches", Some(kind))) { (problem) },
+                        None => (problem),
+                    }
+                } }
+                @for warning in &relay.warnings { li.infra {
+                    span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " "
+                    @match &warning.page {
+                        Some(page) => a rel="nofollow" href=(page) { bdi { (warning.text) } },
+                        None => bdi { (warning.text) },
+                    }
+                } }
+            }
             @if !relay.lost_dispatches.is_empty() { details open[relay.lost_dispatches.len() <= MAX_LOST_OPEN] {
                 summary { "The newest dispatches that were lost or withheld" }
                 ul.plain { @for lost in &relay.lost_dispatches { li {

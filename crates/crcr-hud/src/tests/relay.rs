@@ -118,3 +118,32 @@ async fn list_of_one_backend_and_wrong_parameters() {
         assert!(status == StatusCode::BAD_REQUEST && page.contains(name), "{wrong}: {page}");
     }
 }
+
+#[tokio::test]
+async fn on_call_reads_on_the_first_page_what_is_wrong_with_the_relay_itself() {
+    let warning = |text: &str, page: Option<&str>| crate::RelayWarning {
+        text: text.to_owned(),
+        page: page.map(str::to_owned),
+    };
+    let breaker = warning("The breaker is <open>.", Some("/crcr/acme/four"));
+    let warned = vec![breaker, warning("The newest allowlist has errors.", None)];
+    for (warned, is_well) in [(vec![], true), (warned, false)] {
+        let (_, attempt) = of_aurora();
+        let (at, event) = (now(), EventName::PullRequest);
+        let attempt = AttemptFact { received_at: at, dispatched_at: at, event, ..attempt };
+        let site = site(vec![Fact::Attempt(Box::new(attempt))]).await.with_logs("", |hud| {
+            hud.warnings = Box::new(move || {
+                let warned = warned.clone();
+                Box::pin(async move { warned })
+            });
+        });
+        let (_, page) = site.get("/").await;
+        for told in [
+            "<a rel=\"nofollow\" href=\"/crcr/acme/four\"><bdi>The breaker is &lt;open&gt;.</bdi></a>",
+            "<bdi>The newest allowlist has errors.</bdi>",
+        ] {
+            assert_eq!(page.contains(told), !is_well, "{told}: {page}");
+        }
+        assert_eq!(page.contains("No dispatch was lost or waits too long"), is_well, "{page}");
+    }
+}

@@ -75,7 +75,7 @@ impl StoredState {
 /// The tasks that are due first, without those whose server asked to wait: nothing is wrong with these. If they are all
 /// that is found, more is read, so that they hide no other.
 async fn overdue_tasks(relay: &Relay) -> Result<Vec<TaskView>, StoreError> {
-    let paused = relay.metrics.paused_servers.lock().clone();
+    let paused = relay.metrics.paused_servers();
     let mut limit = limits::METRIC_TASKS;
     loop {
         let mut tasks = relay.store.tasks(Some(TaskState::Ready), limit).await?;
@@ -270,6 +270,10 @@ impl Metrics {
         let servers: BTreeSet<String> = servers.cloned().collect();
         self.paused_lanes.set(gauge(servers.len() as u64));
         *self.paused_servers.lock() = servers;
+    }
+
+    pub(crate) fn paused_servers(&self) -> BTreeSet<String> {
+        self.paused_servers.lock().clone()
     }
 
     pub(crate) fn pool_busy(&self, pool: &'static str, count: usize) {

@@ -22,6 +22,7 @@ use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
+use crate::warnings::{self, LastWarnings};
 use crate::{demotions, limits, repository_files, uptime};
 
 /// Listeners that are bound but not served yet.
@@ -279,6 +280,11 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
                 ProbesOverview::default()
             })
         })
+    });
+    let (warned, last) = (Arc::clone(relay), Arc::new(LastWarnings::default()));
+    hud.warnings = Box::new(move || {
+        let (relay, last) = (Arc::clone(&warned), Arc::clone(&last));
+        Box::pin(async move { warnings::read(&relay, &last).await })
     });
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);

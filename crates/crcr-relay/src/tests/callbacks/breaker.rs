@@ -68,6 +68,13 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     let (conclusion, text) = shown(&world, &heads[3]);
     assert_eq!(conclusion.as_deref(), Some("neutral"));
     assert!(text.contains("only a trial every ten minutes is sent"), "{text}");
+    let is_told = async || {
+        let request = axum::http::Request::get("/api/v1/now").body(axum::body::Body::empty());
+        let (_, now) = world.call(request.unwrap()).await;
+        let warnings = now["relay"]["warnings"].as_array().unwrap();
+        warnings.iter().any(|warning| warning["page"] == "/crcr/acme/four")
+    };
+    assert!(is_told().await, "on-call reads it on the first page");
     let told = |head: &String| {
         let number = 100 + u64::from(head.as_bytes()[0]);
         world.github.state().world.comments(UPSTREAM, number).len()
@@ -84,6 +91,7 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     world.later(5 * MINUTE);
     world.work().await;
     assert_eq!(shown(&world, &heads[4]).0.as_deref(), Some("success"));
+    assert!(!is_told().await, "it is closed");
     push(&world, &heads[5]).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     world.later(silent_for);
