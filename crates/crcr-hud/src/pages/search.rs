@@ -296,7 +296,8 @@ async fn owners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.into_iter().take(MAX_OF_A_KIND).map(hit).collect())
 }
 
-/// The failures with the text in the line that explains them: all of their cause.
+/// The failures with the text in the line that explains them, or of the rule of this name: all of their cause. Those of
+/// the category of this name.
 async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let (wanted, days) = (words(text), FAILURE_DAYS.to_string());
     let asked = FailedJobsQuery {
@@ -309,10 +310,16 @@ async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
         to_job: None,
         limit: MAX_FAILURES,
     };
-    let (mut hits, mut seen) = (vec![], BTreeSet::new());
+    let (mut hits, mut seen, mut categories) = (vec![], BTreeSet::new(), BTreeSet::new());
     for row in hud.results.failed_jobs(&asked).await? {
         let (line, cause) = (row.short_line(), row.cause());
-        if words(&line).contains(&wanted) && seen.insert((cause.rule, cause.capture)) {
+        if words(&cause.category) == wanted && categories.insert(cause.category.clone()) {
+            let asked = [("category", Some(&*cause.category)), ("days", Some(&*days))];
+            let path = address("/failures", asked);
+            hits.push(SearchHit { kind: HitKind::Failure, path, name: cause.category });
+        }
+        let is_named = words(&line).contains(&wanted) || words(&cause.rule) == wanted;
+        if is_named && seen.insert((cause.rule, cause.capture)) {
             let like = format!("{}/{}", row.job.repository, row.job.job_id);
             let asked = [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some(&*days))];
             let path = address("/failures", asked);

@@ -183,6 +183,13 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert_eq!(groups("category=nothing").await, []);
     let (_, page) = site.get("/failures?category=nothing").await;
     assert!(page.contains("No such failed job"), "others failed: {page}");
+    for (text, path) in [
+        ("Network", "/failures?category=network&days=30"),
+        ("Rule+of+test", "/failures?list=jobs&like=acme%2Fwidgets%2F1&days=30"),
+    ] {
+        let found = site.json(&format!("/api/v1/search?q={text}")).await;
+        assert_eq!(found["page"], path, "what the list prints is found: {found}");
+    }
     assert_eq!(site.get("/failures?days=0").await.0, 400);
     let (status, page) = site.get("/failure/acme/widgets/1").await;
     assert_eq!(status, 200);
