@@ -348,7 +348,8 @@ pub fn order(
     // The clocks of two relays may differ.
     pull.order = now.as_millisecond().max(known.order + 1);
     // What comes late of before it was opened again says nothing of its next landing.
-    pull.has_landed |= event.has_landed && (known.is_closed || event.updated_at >= known.updated_at);
+    pull.has_landed |=
+        event.has_landed && (known.is_closed || event.updated_at >= known.updated_at);
     take_labels(&mut pull, event);
     if !event.action.dispatches() {
         return EventOrder::newest(pull, vec![]);

@@ -210,7 +210,9 @@ pub(crate) async fn build(
     let only_default_branch = match given(query.branches.as_deref()).as_deref() {
         None | Some("all") => false,
         Some("default") => true,
-        Some(_) => return Err(PageError::Query("`branches` has to be `all` or `default`".to_owned())),
+        Some(_) => {
+            return Err(PageError::Query("`branches` has to be `all` or `default`".to_owned()));
+        }
     };
     let message_sort =
         SortOrder::named("messages", query.messages.as_deref(), "failures", &MESSAGE_SORTS)
