@@ -10,6 +10,8 @@ use super::files::StrangerFiles;
 use super::javascript;
 use super::scope::ContextReach;
 use super::script::scripts;
+use super::shell_functions::ShellParameters;
+use super::shell_names::ShellVariables;
 use super::shell_text;
 use super::step::{JobStep, action_path, input};
 
@@ -119,6 +121,10 @@ pub struct StrangerText<'a> {
     pub files: StrangerFiles,
     /// Variables of later steps that a step writes it into, in lower case.
     pub exported: BTreeSet<String>,
+    /// The parameters of the function of a shell that is read, or of the whole script.
+    pub parameters: ShellParameters,
+    /// What the script of a shell that is read says its variables are.
+    pub variables: ShellVariables,
     /// Whether any of it is of somebody whose text nobody has read, as that of a merged commit was.
     pub is_unread: bool,
     pub events: &'a [String],
@@ -143,7 +149,16 @@ impl<'a> StrangerText<'a> {
         }
         let is_own = |name: &&String| step.scope.env.contains_key(*name);
         names.extend(variables.iter().filter(|name| !is_own(name)).cloned());
-        Self { names, of_lines, files, exported: BTreeSet::new(), is_unread, events }
+        Self {
+            names,
+            of_lines,
+            files,
+            exported: BTreeSet::new(),
+            parameters: ShellParameters::new(),
+            variables: ShellVariables::default(),
+            is_unread,
+            events,
+        }
     }
 
     /// Whether a context of the event is text.
@@ -154,16 +169,21 @@ impl<'a> StrangerText<'a> {
     /// Whether such a text expands in `open`, from a variable or a file. The length of one, and what is quoted for a
     /// shell, is none.
     pub fn expands_in(&self, open: &str) -> bool {
+        let is_text =
+            |name: String| self.names.contains(&name) || self.parameters.contains_key(&name);
         !HARMLESS_PARTS.iter().any(|part| open.contains(part))
-            && (names_variable(open, &self.names)
+            && (variables(open).any(is_text)
                 || self.asks_for_text(open)
                 || reads_file(open, |file| self.files.holds(file)))
     }
 
     /// Whether a text expands in `open` of which a stranger may have begun a line.
     pub fn lines_expand_in(&self, open: &str) -> bool {
+        let has_lines = |name: String| {
+            self.of_lines.contains(&name) || self.parameters.get(&name) == Some(&true)
+        };
         !HARMLESS_PARTS.iter().any(|part| open.contains(part))
-            && (names_variable(open, &self.of_lines)
+            && (variables(open).any(has_lines)
                 || (self.asks_for_text(open)
                     && ["body", "message", "comments"].iter().any(|text| open.contains(text)))
                 || reads_file(open, |file| self.files.has_lines(file)))
@@ -193,13 +213,19 @@ pub fn asks_for_text(commands: &str) -> bool {
     asks && has(&TEXTS_OF_THE_EVENT)
 }
 
-fn names_variable(open: &str, names: &BTreeSet<String>) -> bool {
-    let rest = open.split('$').skip(1);
-    let mut named = rest.filter_map(|rest| {
-        let rest = rest.strip_prefix('{').unwrap_or(rest);
-        Some(first_name(rest.strip_prefix('!').unwrap_or(rest))).filter(|name| !name.is_empty())
+/// The variables and parameters that expand in `open`, in lower case; `@` for all parameters.
+pub fn variables(open: &str) -> impl Iterator<Item = String> {
+    let found = open.split('$').skip(1).map(|rest| match rest.strip_prefix('{') {
+        Some(rest) => name_of_variable(rest.strip_prefix('!').unwrap_or(rest)),
+        // `$10` is `$1` and a zero.
+        None if rest.starts_with(|c: char| c.is_ascii_digit()) => rest[..1].to_owned(),
+        None => name_of_variable(rest),
     });
-    named.any(|name| names.contains(&name))
+    found.filter(|name| !name.is_empty())
+}
+
+fn name_of_variable(text: &str) -> String {
+    if text.starts_with(['@', '*']) { "@".to_owned() } else { first_name(text) }
 }
 
 /// Whether a substitution prints one of the files.
@@ -292,6 +318,7 @@ pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
         let mut quoted = code.split(['\'', '"', '`']).map(str::to_lowercase);
         ((code.contains("environ") || code.contains("getenv"))
             && quoted.any(|name| text.names.contains(&name)))
+            || (code.contains("argv") && !text.parameters.is_empty())
             || (code.contains("read") && literals(code).any(|file| text.files.holds(file)))
     };
     let mut names = BTreeSet::new();

@@ -160,6 +160,9 @@ fn first_argument(arguments: &str) -> &str {
 }
 
 fn reads_variable(code: &str, tainted: &StrangerText<'_>) -> bool {
+    if code.contains("process.argv") && !tainted.parameters.is_empty() {
+        return true;
+    }
     code.split("process.env").skip(1).any(|rest| {
         let name = rest.trim_start_matches(['.', '?', '[', '\'', '"']);
         tainted.names.contains(&first_name(name))

@@ -19,6 +19,8 @@ mod runner;
 mod scope;
 mod script;
 mod shell;
+mod shell_functions;
+mod shell_names;
 mod shell_text;
 mod step;
 
@@ -684,6 +686,8 @@ fn may_write(permissions: &Value) -> bool {
 mod file_tests;
 #[cfg(test)]
 mod role_tests;
+#[cfg(test)]
+mod shell_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

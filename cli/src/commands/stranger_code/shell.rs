@@ -9,6 +9,10 @@ pub struct ShellWord {
     pub text: String,
     /// Its parts in which variables expand: all but those in single quotes.
     pub open: String,
+    /// Whether something expands outside of quotes, which may become several words.
+    pub is_split: bool,
+    /// Whether it sets the values of an array.
+    pub is_array: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +28,10 @@ pub struct ShellCommand {
     pub writes: Vec<ShellOutput>,
     /// Whether it reads what the command before it prints.
     pub is_piped: bool,
+    /// Whether the body of a function begins behind it, whose name is its last word.
+    pub begins_function: bool,
+    /// The place of the command that has it in a substitution.
+    pub within: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +43,11 @@ pub struct ShellOutput {
 /// The commands of a script, and after them those of its substitutions.
 pub fn commands(script: &str) -> Vec<ShellCommand> {
     let mut found = vec![];
-    add_commands(script, 0, &mut found);
+    add_commands(script, 0, None, &mut found);
     found
 }
 
-fn add_commands(script: &str, depth: usize, found: &mut Vec<ShellCommand>) {
+fn add_commands(script: &str, depth: usize, within: Option<usize>, found: &mut Vec<ShellCommand>) {
     let mut reader = ShellReader {
         text: script.chars().collect(),
         at: 0,
@@ -50,9 +58,11 @@ fn add_commands(script: &str, depth: usize, found: &mut Vec<ShellCommand>) {
         is_in_test: false,
     };
     reader.read();
-    found.append(&mut reader.commands);
-    for inner in reader.inner.into_iter().filter(|_| depth < MAX_DEPTH) {
-        add_commands(&inner, depth + 1, found);
+    let start = found.len();
+    let own = reader.commands.into_iter().map(|command| ShellCommand { within, ..command });
+    found.extend(own);
+    for (inner, command) in reader.inner.into_iter().filter(|_| depth < MAX_DEPTH) {
+        add_commands(&inner, depth + 1, Some(start + command), found);
     }
 }
 
@@ -61,8 +71,8 @@ struct ShellReader {
     at: usize,
     command: ShellCommand,
     commands: Vec<ShellCommand>,
-    /// The scripts in `$(…)` and backticks, read after this one.
-    inner: Vec<String>,
+    /// The scripts in `$(…)` and backticks, read after this one, each with the place of its command.
+    inner: Vec<(String, usize)>,
     heredocs: Vec<PendingHeredoc>,
     /// Between `[[` and `]]`.
     is_in_test: bool,
@@ -104,10 +114,12 @@ impl ShellReader {
                     }
                     self.at += 2;
                     let open = self.until("))");
-                    self.command.words.push(ShellWord { text: "((".to_owned(), open });
+                    let text = "((".to_owned();
+                    self.command.words.push(ShellWord { text, open, ..ShellWord::default() });
                 }
                 ';' | '&' | '(' | ')' => {
                     self.at += 1;
+                    self.command.begins_function |= next == '(' && self.is_next_closed();
                     self.end_command(false);
                     self.skip_blanks();
                     // The end of a subshell stands for its output.
@@ -129,6 +141,12 @@ impl ShellReader {
                     let word = self.word();
                     self.is_in_test = word.text == "[[" || (self.is_in_test && word.text != "]]");
                     self.command.words.push(word);
+                    if let [first, _] = &self.command.words[..]
+                        && first.text == "function"
+                    {
+                        self.command.begins_function = true;
+                        self.end_command(false);
+                    }
                 }
             }
         }
@@ -139,6 +157,12 @@ impl ShellReader {
     fn may_start_command(&self) -> bool {
         let before = ["!", "{", "do", "elif", "else", "for", "if", "then", "until", "while"];
         self.command.words.iter().all(|word| before.contains(&word.text.as_str()))
+    }
+
+    /// Whether a bracket closes at once what a name and a bracket have begun.
+    fn is_next_closed(&self) -> bool {
+        let mut rest = self.text[self.at..].iter().skip_while(|c| matches!(c, ' ' | '\t'));
+        !self.command.words.is_empty() && rest.next() == Some(&')')
     }
 
     fn skip_line(&mut self) {
@@ -161,9 +185,10 @@ impl ShellReader {
         if self.text.get(self.at + 1) == Some(&'(') {
             self.at += 2;
             let inner = self.until_bracket();
-            self.inner.push(inner.clone());
+            self.inner.push((inner.clone(), self.commands.len()));
             let open = format!("$({inner})");
-            self.command.words.push(ShellWord { text: format!("{sign}("), open });
+            let text = format!("{sign}(");
+            self.command.words.push(ShellWord { text, open, ..ShellWord::default() });
         } else if self.is_next("<<<") {
             self.at += 3;
             let word = self.next_word();
@@ -270,10 +295,14 @@ impl ShellReader {
                     self.at += 1;
                     self.double_quoted(&mut word);
                 }
-                '$' | '`' => self.expansion(&mut word),
+                '$' | '`' => {
+                    word.is_split = true;
+                    self.expansion(&mut word);
+                }
                 // The values of an array.
                 '(' if word.text.ends_with('=') => {
                     self.at += 1;
+                    word.is_array = true;
                     let values = self.until_bracket();
                     word.text.push_str(&values);
                     word.open.push_str(&values);
@@ -324,12 +353,16 @@ impl ShellReader {
             self.at += 2;
             let inner = self.until_bracket();
             add(&format!("$({inner})"));
-            self.inner.push(inner);
+            self.inner.push((inner, self.commands.len()));
         } else if self.is_next("`") {
             self.at += 1;
             let inner = self.until("`");
             add(&format!("$({inner})"));
-            self.inner.push(inner);
+            self.inner.push((inner, self.commands.len()));
+        } else if self.is_next("$[") {
+            self.at += 2;
+            let inner = self.until("]");
+            add(&format!("$(({inner}))"));
         } else if self.is_next("${") {
             self.at += 2;
             let inner = self.until("}");

@@ -6,6 +6,8 @@ use super::events;
 use super::javascript;
 use super::script::{is_one_value, sets_several_outputs};
 use super::shell::{self, ShellCommand, ShellWord};
+use super::shell_functions::{ShellFunctions, ShellParameters, parameters};
+use super::shell_names::{self, ShellVariables};
 
 /// Programs that run a text that they are given or read, with the letters of the options for it.
 const INTERPRETERS: [(&str, &str); 17] = [
@@ -106,10 +108,13 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
     }
     let mut commands = shell::commands(script);
     commands.truncate(MAX_COMMANDS);
-    let mut here = text.clone();
+    let mut here = StrangerText { variables: ShellVariables::new(&commands), ..text.clone() };
+    let mut functions = ShellFunctions::new(&commands, text.parameters.clone());
     // What a variable gets from another one may have been written before that one; a function is written before its use.
     for _ in 0..3 {
         for at in 0..commands.len() {
+            here.parameters = functions.parameters(at);
+            functions.call(&commands[at], at, &here);
             assign(&commands, at, &mut here);
             write_files(&commands, at, &mut here);
         }
@@ -119,6 +124,7 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
     let is_one_value = is_one_value(script);
     let mut uses = TextUses::default();
     for at in 0..commands.len() {
+        here.parameters = functions.parameters(at);
         uses.runs |= command_runs_text(&commands, at, &here);
         let by_code = uses_by_code(&commands[at].words, &here);
         uses.runs |= by_code.runs || input_runs_text(&commands[at], &here);
@@ -168,6 +174,7 @@ fn assigned(
         _ => {
             let gets = words.iter().filter_map(|word| {
                 let (name, value) = word.open.split_once('=')?;
+                let name = name.strip_suffix('+').unwrap_or(name);
                 (first_name(name) == name.to_lowercase() && expands(value))
                     .then(|| name.to_lowercase())
             });
@@ -350,13 +357,13 @@ fn name_of(command: &ShellCommand) -> String {
 }
 
 /// A command without what comes before its name.
-fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
+pub fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
     let mut after_sudo = false;
     while let [first, rest @ ..] = words {
-        let is_assignment = first
-            .text
-            .split_once('=')
-            .is_some_and(|(name, _)| !name.is_empty() && first_name(name) == name.to_lowercase());
+        let is_assignment = first.text.split_once('=').is_some_and(|(name, _)| {
+            let name = name.strip_suffix('+').unwrap_or(name);
+            !name.is_empty() && first_name(name) == name.to_lowercase()
+        });
         let is_before = BEFORE_COMMANDS.contains(&first.text.as_str());
         let is_option = after_sudo
             && (first.text.starts_with('-')
@@ -383,20 +390,23 @@ fn operand<'a>(words: &'a [ShellWord], skipped: &[(&str, usize)]) -> Option<&'a 
     }
 }
 
-/// Whether `$((…))` names a variable: its value may be an index, which is run.
-fn has_name_in_numbers(word: &ShellWord, text: &StrangerText<'_>) -> bool {
-    let numbers = word.open.split("$((").skip(1);
-    numbers.filter_map(|rest| rest.split("))").next()).any(|rest| names_in(rest, text))
+/// Whether the first word of a command is text of a stranger, so that it chooses the program.
+fn is_program_of_strangers(open: &str, text: &StrangerText<'_>) -> bool {
+    if ["$@", "$*", "${@", "${*"].iter().any(|all| open.starts_with(all)) {
+        return text.parameters.contains_key("1");
+    }
+    open.starts_with('$') && text.expands_in(open) && !text.variables.is_led_array(open)
 }
 
 fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> bool {
     let all = &commands[at].words;
-    if all.iter().any(|word| has_name_in_numbers(word, text)) {
+    let numbers = || assigned(&commands[at], |open| text.expands_in(open), || false);
+    if shell_names::evaluates_text(&commands[at], text) || text.variables.have_number(&numbers()) {
         return true;
     }
     let words = bare(all);
     let Some(first) = words.first() else { return false };
-    if first.open.starts_with('$') && text.expands_in(&first.open) {
+    if is_program_of_strangers(&first.open, text) {
         return true;
     }
     if first.text.contains(['/', '$']) && text.files.holds(&first.text) {
@@ -416,16 +426,7 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         "echo" | "printf" | "cat" => false,
         "source" | "." if is_file(operand(&[])) => true,
         "eval" | "source" | "." | "trap" | "watch" => has_text(&words[1..]),
-        // A word without a name before it sets whatever it names.
-        "export" | "declare" | "local" | "typeset" => {
-            // Of a whole number, as in `$(( ))`.
-            let is_number =
-                |word: &ShellWord| word.text.starts_with('-') && word.text.contains('i');
-            words[1..].iter().any(|word| word.open.starts_with('$') && text.expands_in(&word.open))
-                || (words[1..].iter().any(is_number) && has_text(&words[1..]))
-        }
         "parallel" if operand(&[("-j", 1)]).is_none() => printed_to(commands, at, text).is_some(),
-        "((" | "let" => words.iter().any(|word| names_in(&word.open, text)),
         "[[" => {
             let of_numbers = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
             words.windows(3).any(|three| {
@@ -557,8 +558,10 @@ fn uses_by_code(words: &[ShellWord], text: &StrangerText<'_>) -> TextUses {
         let Some((_, letters)) = known else { continue };
         let rest = &words[at + 1..];
         let place = place_of_code(&name, letters, rest);
-        let Some(code) = place.and_then(|place| rest.get(place)) else { continue };
-        let by_code = code_uses_text(&name, &code.text, text);
+        let Some(place) = place.filter(|place| *place < rest.len()) else { continue };
+        // A shell calls the first word behind its code `$0`.
+        let given = parameters(&rest[place + 1..], 0, text);
+        let by_code = code_uses_text(&name, &rest[place].text, given, text);
         uses.runs |= by_code.runs;
         uses.is_unclear |= by_code.is_unclear;
     }
@@ -574,13 +577,23 @@ fn input_runs_text(command: &ShellCommand, text: &StrangerText<'_>) -> bool {
         || rest.iter().any(|word| ["-", "-s"].contains(&word.text.as_str()));
     // Such a text in such a text could be as deep as the script is long.
     let is_read = reads_code && !code.is_empty() && !code.contains("<<");
+    let given = || {
+        let options = rest.iter().take_while(|word| is_option(word)).count();
+        parameters(&rest[options..], 1, text)
+    };
     is_read
         && INTERPRETERS.iter().any(|(known, _)| *known == name)
-        && code_uses_text(&name, code, text).runs
+        && code_uses_text(&name, code, given(), text).runs
 }
 
-fn code_uses_text(program: &str, code: &str, text: &StrangerText<'_>) -> TextUses {
-    let mut here = text.clone();
+/// `given` are the arguments of the code.
+fn code_uses_text(
+    program: &str,
+    code: &str,
+    given: ShellParameters,
+    text: &StrangerText<'_>,
+) -> TextUses {
+    let mut here = StrangerText { parameters: given, ..text.clone() };
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let may_run = has_name(code, &text.names)
         && code.to_lowercase().contains("env")
@@ -611,14 +624,7 @@ fn program(text: &str) -> String {
     }
 }
 
-fn after<'a>(words: &'a [ShellWord], options: &[&str]) -> Option<&'a ShellWord> {
+pub fn after<'a>(words: &'a [ShellWord], options: &[&str]) -> Option<&'a ShellWord> {
     let at = words.iter().position(|word| options.contains(&word.text.as_str()))?;
     words.get(at + 1)
-}
-
-/// Whether an expression of numbers names a variable, which needs no `$` there.
-fn names_in(expression: &str, text: &StrangerText<'_>) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut names = expression.split(|c| !is_part(c)).map(str::to_lowercase);
-    names.any(|name| text.names.contains(&name))
 }

@@ -1,0 +1,106 @@
+//! Functions of a script of a shell, and the text of strangers that their parameters are given.
+
+use std::collections::BTreeMap;
+
+use super::as_code::{MAX_PARTS, StrangerText};
+use super::shell::{ShellCommand, ShellWord};
+use super::shell_text::bare;
+
+/// The parameters that hold text of a stranger, by their numbers and `@` for all together. `true` for those that may
+/// have several lines.
+pub type ShellParameters = BTreeMap<String, bool>;
+
+/// `0` is the script itself, the others are its functions.
+type FunctionNumber = usize;
+
+#[derive(Debug)]
+pub struct ShellFunctions {
+    by_name: BTreeMap<String, FunctionNumber>,
+    /// Of each command, the function that it is in.
+    of_commands: Vec<FunctionNumber>,
+    /// Whether a function moves its parameters by `shift`.
+    shifts: Vec<bool>,
+    given: Vec<ShellParameters>,
+}
+
+impl ShellFunctions {
+    /// `given` are the parameters of the script itself.
+    pub fn new(commands: &[ShellCommand], given: ShellParameters) -> Self {
+        let mut found = Self {
+            by_name: BTreeMap::new(),
+            of_commands: Vec::with_capacity(commands.len()),
+            shifts: vec![false],
+            given: vec![given],
+        };
+        // The functions around a command, each with its open braces.
+        let mut open: Vec<(FunctionNumber, usize)> = vec![];
+        for command in commands {
+            let outer = command.within.and_then(|outer| found.of_commands.get(outer).copied());
+            let around = outer.or(open.last().map(|(function, _)| *function)).unwrap_or_default();
+            found.of_commands.push(around);
+            let name = command.words.last().filter(|_| command.begins_function);
+            if let Some(name) = name.filter(|_| outer.is_none()) {
+                open.push((found.given.len(), 0));
+                found.by_name.insert(name.text.clone(), found.given.len());
+                found.shifts.push(false);
+                found.given.push(ShellParameters::new());
+                continue;
+            }
+            let words = bare(&command.words);
+            found.shifts[around] |= words.first().is_some_and(|word| word.text == "shift");
+            if outer.is_some() {
+                continue;
+            }
+            let Some((_, braces)) = open.last_mut() else { continue };
+            let before = &command.words[..command.words.len() - words.len()];
+            *braces += before.iter().filter(|word| word.text == "{").count();
+            let ends = command.words.first().is_some_and(|word| word.text == "}");
+            *braces = braces.saturating_sub(usize::from(ends));
+            if *braces == 0 {
+                open.pop();
+            }
+        }
+        found
+    }
+
+    /// What the parameters of the function hold that a command is in.
+    pub fn parameters(&self, at: usize) -> ShellParameters {
+        self.given[self.of_commands[at]].clone()
+    }
+
+    /// Notes what a command gives the function that it calls, or by `set --` the one that it is in.
+    pub fn call(&mut self, command: &ShellCommand, at: usize, text: &StrangerText<'_>) {
+        let Some((first, words)) = bare(&command.words).split_first() else { return };
+        let (function, words) = match self.by_name.get(&first.text) {
+            Some(function) => (*function, words),
+            None if first.text == "set" => {
+                let Some(end) = words.iter().position(|word| word.text == "--") else { return };
+                (self.of_commands[at], &words[end + 1..])
+            }
+            None => return,
+        };
+        let mut given = parameters(words, 1, text);
+        if self.shifts[function]
+            && let Some(lines) = given.get("@").copied()
+        {
+            given.extend((1..10).map(|number| (number.to_string(), lines)));
+        }
+        let known = &mut self.given[function];
+        for (name, lines) in given {
+            *known.entry(name).or_default() |= lines;
+        }
+    }
+}
+
+/// The parameters that words of a command are, of which the first has this number.
+pub fn parameters(words: &[ShellWord], first: usize, text: &StrangerText<'_>) -> ShellParameters {
+    let mut found = ShellParameters::new();
+    for (at, word) in words.iter().take(MAX_PARTS).enumerate() {
+        if text.expands_in(&word.open) {
+            let lines = text.lines_expand_in(&word.open);
+            found.insert((first + at).to_string(), lines);
+            *found.entry("@".to_owned()).or_default() |= lines;
+        }
+    }
+    found
+}

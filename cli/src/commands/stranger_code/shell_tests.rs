@@ -1,0 +1,104 @@
+//! Ways in which a script of a shell runs text of strangers without `eval` and a variable beside each other.
+
+use super::tests::{codes, with_rights};
+
+/// A step with texts of a comment as `BODY` and `TITLE`, and its number as `ID`.
+fn found(script: &str) -> Vec<&'static str> {
+    let lines: String = script.lines().map(|line| format!("          {line}\n")).collect();
+    let env = "        env: {BODY: '${{ github.event.comment.body }}', TITLE: '${{ github.event.issue.title }}', \
+               ID: '${{ github.event.comment.id }}'}\n";
+    codes(&with_rights("issue_comment", &format!("      - run: |\n{lines}{env}")))
+}
+
+fn assert_run(scripts: &[&str]) {
+    let wrong = scripts.iter().filter(|script| found(script) != ["event-as-code"]);
+    assert_eq!(wrong.collect::<Vec<_>>(), [&""; 0]);
+}
+
+fn assert_left_alone(scripts: &[&str]) {
+    let wrong = scripts.iter().filter(|script| !found(script).is_empty());
+    assert_eq!(wrong.collect::<Vec<_>>(), [&""; 0]);
+}
+
+#[test]
+fn function_that_runs_what_it_is_given_is_told() {
+    assert_run(&[
+        "run() { eval \"$1\"; }\nrun \"$BODY\"",
+        "run () { eval \"${1}\"; }\nrun \"$BODY\"",
+        "run() {\n  eval \"$@\"\n}\nrun make \"$BODY\"",
+        "run() { \"$@\"; }\nrun $BODY",
+        "function run { bash -c \"$*\"; }\nrun \"make $BODY\"",
+        "function run() {\n  eval \"$2\"\n}\nrun ID \"$BODY\"",
+        "run() {\n  local command=\"$1\"\n  eval \"$command\"\n}\nrun \"$BODY\"",
+        "run() {\n  shift\n  eval \"$1\"\n}\nrun ID \"$BODY\"",
+        "run() { for i in 1 2; do { eval \"$1\"; }; done; make; eval \"$1\"; }\nrun \"$BODY\"",
+        "run() { echo \"$(eval \"$1\")\"; }\nrun \"$BODY\"",
+        "inner() { eval \"$1\"; }\nouter() { inner \"$1\"; }\nouter \"$BODY\"",
+        "set -- $BODY\neval \"$1\"",
+        "bash -c 'eval \"$1\"' _ \"$BODY\"",
+        "bash -c 'eval \"$0\"' \"$BODY\"",
+        "bash -s -- \"$BODY\" <<'EOF'\neval \"$1\"\nEOF",
+        "python3 -c 'import os, sys; os.system(sys.argv[1])' \"$BODY\"",
+        "node -e 'eval(process.argv[1])' \"$BODY\"",
+        "text=make\ntext+=\" $BODY\"\neval \"$text\"",
+        "all=(\"$BODY\" -k)\n\"${all[@]}\"",
+        "all=()\nall+=(\"$BODY\")\n\"${all[@]}\"",
+    ]);
+    assert_left_alone(&[
+        "say() { echo \"::notice::$1\"; }\nsay \"$BODY\"",
+        "run() { eval \"$1\"; }\nrun make\necho \"$BODY\"",
+        "run() { eval \"$1\"; }\nsay() { echo \"$1\"; }\nrun make\nsay \"$BODY\"",
+        "run() { eval \"$1\"; }\nrun make \"$BODY\"",
+        "retry() { for i in 1 2 3; do \"$@\" && return; done; }\nretry gh pr comment 1 --body \"$BODY\"",
+        "all=(gh pr comment 1 --body \"$BODY\")\n\"${all[@]}\"",
+        "all=(gh pr comment 1)\nall+=(--body \"$BODY\")\n\"${all[@]}\"",
+        "set -euo pipefail\necho \"$BODY\"",
+        "awk \"{ print \\$1 }\" file; echo \"$BODY\"",
+        "bash -c 'gh pr comment 1 --body \"$1\"' _ \"$BODY\"",
+    ]);
+}
+
+#[test]
+fn text_that_bash_takes_for_a_number_or_a_name_is_told() {
+    assert_run(&[
+        "echo \"${all[$BODY]}\"",
+        "echo \"${all[${BODY}]}\"",
+        "echo \"${all[BODY]}\"",
+        "all[$BODY]=1",
+        "all[$BODY]+=1",
+        "echo \"${text:$BODY}\"",
+        "echo \"${text:0:$BODY}\"",
+        "echo \"${all[@]:BODY}\"",
+        "echo \"${!BODY}\"",
+        "echo \"${BODY@P}\"",
+        "unset \"all[$BODY]\"",
+        "[[ -v $BODY ]] && echo yes",
+        "if test -v \"$BODY\"; then echo yes; fi",
+        "[ -v \"$BODY\" ] && echo yes",
+        "printf -v \"$BODY\" x",
+        "read -r \"$BODY\" < file",
+        "mapfile -t -c 1 -C \"$BODY\" all < file",
+        "declare -n name=$BODY",
+        "local -n name=\"$BODY\"",
+        "declare -i count\ncount=$BODY",
+        "echo $[BODY + 1]",
+        "f() { echo $(($1 + 1)); }\nf \"$BODY\"",
+        "echo $(( $(cat <<< \"$BODY\") + 1 ))",
+    ]);
+    assert_left_alone(&[
+        "declare -A all=([a]=1)\necho \"${all[$BODY]}\"\nall[$BODY]=2",
+        "echo \"${BODY:0:72}\" \"${BODY: -3}\" \"${BODY:-none}\" \"${text:-$BODY}\"",
+        "echo \"${#BODY}\" \"${BODY//[^a-z]/_}\" \"${all[@]}\" \"${!all[@]}\"",
+        "echo $(( ${#BODY} + 1 ))",
+        "(( ${#TITLE} > 72 )) && exit 1",
+        "echo $(( $(wc -l <<< \"$BODY\") + 1 ))",
+        "unset BODY",
+        "[[ -v BODY ]] && echo yes",
+        "read -r -p \"$BODY\" answer < file",
+        "read -r first rest < <(echo \"$BODY\")\necho \"$first\"",
+        "declare -i count\ncount=$ID\necho \"$BODY\"",
+        "local -r text=\"$BODY\"",
+        "[ \"$BODY\" -eq 3 ]",
+        "echo \"${all[$ID]} $BODY\"",
+    ]);
+}
