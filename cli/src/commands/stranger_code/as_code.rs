@@ -251,6 +251,18 @@ pub fn first_name(text: &str) -> String {
     text.chars().take_while(is_part).collect::<String>().to_lowercase()
 }
 
+/// The name, in lower case, that a text such as `NAME=value` begins with.
+pub fn name_before_value(text: &str) -> Option<String> {
+    let name = first_name(text);
+    let rest = text.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+    (!name.is_empty() && (rest.starts_with('=') || rest.starts_with("<<"))).then_some(name)
+}
+
+/// Those that the texts in a code begin with.
+pub fn names_before_values(code: &str) -> Vec<String> {
+    code.split(['\'', '"', '`']).skip(1).filter_map(name_before_value).take(MAX_PARTS).collect()
+}
+
 pub fn powershell_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let lower = script.to_lowercase();
     let mut names: BTreeSet<String> =
@@ -277,6 +289,9 @@ pub fn powershell_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
         }
         if let Some(file) = powershell_output(line).filter(|_| is_text) {
             text.files.add(file, false);
+        }
+        if is_text && line.contains("github_env") {
+            text.exported.extend(names_before_values(line));
         }
         let run = ["& ", ". "].iter().find_map(|start| line.trim_start().strip_prefix(start));
         let run = run.and_then(|rest| rest.split_whitespace().next());
@@ -335,6 +350,13 @@ pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
         for call in ["open", "Path", "pathlib.Path"].map(|name| calls(script, name)).concat() {
             literals(call).take(1).for_each(|file| text.files.add(file, false));
         }
+    }
+    if script.contains("GITHUB_ENV") {
+        let written = ["write", "writelines"].map(|name| calls_of_method(script, name)).concat();
+        let printed = written.into_iter().chain(calls(script, "print"));
+        let of_text = printed.filter(|code| reads(code, text) || has_name(code, &names));
+        let exported: Vec<_> = of_text.flat_map(names_before_values).collect();
+        text.exported.extend(exported);
     }
     let is_text = |code: &&str| reads(code, text) || has_name(code, &names);
     let with_shell =

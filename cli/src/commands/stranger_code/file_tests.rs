@@ -228,6 +228,20 @@ fn variable_with_text_of_a_stranger_that_a_later_step_runs_is_told() {
         ("echo \"CMD=$TITLE\" >> $GITHUB_ENV", "eval \"$CMD\""),
         ("printf 'CMD=%s\\n' \"$TITLE\" | tee -a \"$GITHUB_ENV\"", "bash -c \"make $CMD\""),
         ("{ echo A=1; echo \"CMD=$TITLE\"; } >> \"$GITHUB_ENV\"", "$CMD"),
+        ("cat >> \"$GITHUB_ENV\" <<EOF\nA=1\nCMD=$TITLE\nEOF", "eval \"$CMD\""),
+        ("jq -rn '\"CMD=\\(env.TITLE)\"' >> $GITHUB_ENV", "eval \"$CMD\""),
+        (
+            "python3 -c \"import os; print('CMD=' + os.environ['TITLE'])\" >> $GITHUB_ENV",
+            "eval \"$CMD\"",
+        ),
+        (
+            "python3 - <<'EOF'\nimport os\nopen(os.environ['GITHUB_ENV'], 'a').write(f\"CMD={os.environ['TITLE']}\")\nEOF",
+            "eval \"$CMD\"",
+        ),
+        (
+            "node -e 'require(\"fs\").appendFileSync(process.env.GITHUB_ENV, `CMD=${process.env.TITLE}`)'",
+            "eval \"$CMD\"",
+        ),
     ] {
         assert_eq!(two_steps(writes, runs), ["event-as-code"], "{writes} {runs}");
     }
@@ -236,9 +250,30 @@ fn variable_with_text_of_a_stranger_that_a_later_step_runs_is_told() {
         ("echo \"CMD=$TITLE\" >> $GITHUB_ENV", "echo \"$CMD\""),
         ("echo \"CMD=$TITLE\"", "eval \"$CMD\""),
         ("echo \"CMD=$TITLE\" >> $GITHUB_OUTPUT", "eval \"$CMD\""),
+        ("cat >> \"$GITHUB_ENV\" <<EOF\nCMD=make\nNOTE=$TITLE\nEOF", "eval \"$CMD\""),
+        ("jq -rn '\"CMD=\\(env.TITLE)\"'", "eval \"$CMD\""),
     ] {
         assert_eq!(two_steps(writes, runs), [""; 0], "{writes} {runs}");
     }
+    let env = "        env: {TITLE: '${{ github.event.issue.title }}'}\n";
+    for (shell, script) in [
+        ("python", "open(os.environ['GITHUB_ENV'], 'a').write('CMD=' + os.environ['TITLE'])"),
+        (
+            "python",
+            "print(f\"CMD={os.environ['TITLE']}\", file=open(os.environ['GITHUB_ENV'], 'a'))",
+        ),
+        ("pwsh", "\"CMD=$env:TITLE\" | Out-File -FilePath $env:GITHUB_ENV -Append"),
+        ("pwsh", "Add-Content $env:GITHUB_ENV \"CMD=$env:TITLE\""),
+    ] {
+        let step = format!("      - run: |\n          {script}\n        shell: {shell}\n{env}");
+        let later = "      - run: eval \"$CMD\"\n";
+        let found = codes(&with_rights("issue_comment", &(step + later)));
+        assert_eq!(found, ["event-as-code"], "{script}");
+    }
+    let appends = "      - uses: actions/github-script@v8\n        with:\n          script: \
+                   require('fs').appendFileSync(process.env.GITHUB_ENV, `CMD=${context.payload.issue.title}`)\n      - run: \
+                   eval \"$CMD\"\n";
+    assert_eq!(codes(&with_rights("issue_comment", appends)), ["event-as-code"]);
     let exports = "      - uses: actions/github-script@v8\n        with: {script: \"core.exportVariable('CMD', \
                    context.payload.issue.title)\"}\n      - run: eval \"$CMD\"\n";
     assert_eq!(codes(&with_rights("issue_comment", exports)), ["event-as-code"]);

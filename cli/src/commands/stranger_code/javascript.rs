@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::as_code::{MAX_PARTS, StrangerText, calls, first_name, literals, runs_file};
+use super::as_code::{
+    MAX_PARTS, StrangerText, calls, first_name, literals, names_before_values, runs_file,
+};
 use super::scope::FETCHED_TEXT;
 
 const PAYLOAD: &str = "context.payload";
@@ -101,12 +103,17 @@ pub fn runs_text(script: &str, tainted: &mut StrangerText<'_>) -> bool {
     })
 }
 
-/// Adds the files that a script writes text of a stranger into.
-fn write_files(script: &str, names: &BTreeMap<String, String>, tainted: &mut StrangerText<'_>) {
+/// The arguments of each call that writes a file.
+fn written_files(script: &str) -> Vec<&str> {
     let writes = ["writeFile", "writeFileSync", "appendFile", "appendFileSync"];
     let modules = ["", "fs.", "fs.promises.", "fsp.", "require('fs').", "require(\"fs\")."];
     let written = writes.iter().flat_map(|name| modules.map(|module| format!("{module}{name}")));
-    for arguments in written.flat_map(|name| calls(script, &name)) {
+    written.flat_map(|name| calls(script, &name)).collect()
+}
+
+/// Adds the files that a script writes text of a stranger into.
+fn write_files(script: &str, names: &BTreeMap<String, String>, tainted: &mut StrangerText<'_>) {
+    for arguments in written_files(script) {
         let file = first_argument(arguments);
         let rest = &arguments[file.len()..];
         let is_text = paths(rest, names).iter().any(|path| tainted.is_text(path))
@@ -123,15 +130,22 @@ fn exported(
     names: &BTreeMap<String, String>,
     tainted: &StrangerText<'_>,
 ) -> Vec<String> {
+    let is_text = |value: &str| {
+        paths(value, names).iter().any(|path| tainted.is_text(path))
+            || reads_variable(value, tainted)
+    };
+    let written = written_files(script).into_iter().filter_map(|arguments| {
+        let file = first_argument(arguments);
+        let value = &arguments[file.len()..];
+        (file.contains("GITHUB_ENV") && is_text(value)).then(|| names_before_values(value))
+    });
     let all = calls(script, "core.exportVariable").into_iter();
     let set = all.filter_map(|arguments| {
         let name = first_argument(arguments);
         let value = &arguments[name.len()..];
-        let is_text = paths(value, names).iter().any(|path| tainted.is_text(path))
-            || reads_variable(value, tainted);
-        literals(name).next().filter(|_| is_text).map(str::to_lowercase)
+        literals(name).next().filter(|_| is_text(value)).map(str::to_lowercase)
     });
-    set.collect()
+    set.chain(written.flatten()).collect()
 }
 
 /// The parts of the event that a script returns or sets as outputs, as the contexts of expressions.

@@ -102,3 +102,35 @@ fn text_that_bash_takes_for_a_number_or_a_name_is_told() {
         "echo \"${all[$ID]} $BODY\"",
     ]);
 }
+
+#[test]
+fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
+    assert_run(&[
+        "envsubst < deploy.in > deploy.sh\nbash deploy.sh",
+        "envsubst '$BODY $ID' < deploy.in | bash",
+        "printenv BODY | bash",
+        "printenv TITLE > deploy.sh; bash deploy.sh",
+        "env | grep BODY | cut -d= -f2- | bash",
+        "jq -rn 'env.BODY' > deploy.sh\nbash deploy.sh",
+        "jq -rn '$ENV.BODY' | sh",
+        "awk 'BEGIN { print ENVIRON[\"BODY\"] }' | bash",
+        "awk 'BEGIN { system(ENVIRON[\"BODY\"]) }'",
+        "perl -pe 's/X/$ENV{BODY}/' deploy.in > deploy.sh; bash deploy.sh",
+        "python3 -c 'import os; print(os.environ[\"BODY\"])' | bash",
+        "python3 - <<'EOF' > deploy.sh\nimport os\nprint(os.environ[\"BODY\"])\nEOF\nbash deploy.sh",
+        "dd of=deploy.sh <<< \"$BODY\"; bash deploy.sh",
+        "echo \"$BODY\" | sponge deploy.sh\nbash deploy.sh",
+        "echo \"$BODY\" | install -m 755 /dev/stdin deploy.sh\n./deploy.sh",
+    ]);
+    assert_left_alone(&[
+        "envsubst < page.in > page.md\ngh pr comment 1 --body-file page.md",
+        "envsubst '$ID' < deploy.in | bash\necho \"$BODY\"",
+        "envsubst '$TITLE' < env.in >> \"$GITHUB_ENV\"",
+        "printenv ID | bash",
+        "jq -n '{text: env.BODY}' | curl -d @- https://x",
+        "jq -n 'env.BODY' >> \"$GITHUB_OUTPUT\"; echo a=1 >> \"$GITHUB_OUTPUT\"",
+        "python3 -c 'import os; print(os.environ[\"BODY\"])' > page.md",
+        "node -e 'console.log(`text: ${process.env.BODY}`)'",
+        "awk 'BEGIN { print ENVIRON[\"BODY\"] }'",
+    ]);
+}

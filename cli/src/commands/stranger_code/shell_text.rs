@@ -1,6 +1,8 @@
 //! What commands of a shell do with text of a stranger: run it, hand it on by variables and files, or set variables
 //! of later steps by it.
 
+use std::collections::BTreeSet;
+
 use super::as_code::{self, MAX_PARTS, StrangerText, TextUses, first_name, has_name};
 use super::events;
 use super::javascript;
@@ -248,7 +250,55 @@ fn printed_alone(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool
         files.map(|word| keeps_lines && text.files.has_lines(&word.text)).max()
     });
     let kept = redirected_to(command, text).map(|begins| begins && keeps_its_lines(&name));
-    asks.max(by_words).max(by_files.flatten()).max(kept)
+    let by_environment = environment_printed(command, text);
+    asks.max(by_words).max(by_files.flatten()).max(kept).max(by_environment)
+}
+
+/// What a program prints of the variables that it has from its environment, as [`printed_to`] says it.
+fn environment_printed(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool> {
+    if let [alone] = &command.words[..]
+        && ["env", "printenv"].contains(&program(&alone.text).as_str())
+    {
+        return (!text.names.is_empty()).then_some(true);
+    }
+    let name = name_of(command);
+    let mut given = bare(&command.words).iter().skip(1).map(|word| word.text.as_str());
+    match name.as_str() {
+        "printenv" => given.any(|name| text.names.contains(&name.to_lowercase())).then_some(true),
+        // It fills in all variables, or those that its first operand names.
+        "envsubst" => {
+            let chosen = given.find(|word| !word.starts_with('-'));
+            let fills_in = |names: &BTreeSet<String>| match chosen {
+                Some(chosen) => as_code::variables(chosen).any(|name| names.contains(&name)),
+                None => !names.is_empty(),
+            };
+            fills_in(&text.names).then(|| fills_in(&text.of_lines))
+        }
+        _ if reads_environment(&name) => {
+            let code = code_of(command);
+            let is_named = code.to_lowercase().contains("env") && has_name(&code, &text.names);
+            // What jq prints is one line unless it is told to print the text itself.
+            let is_raw = given.any(|word| word.starts_with('-') && word.contains('r'));
+            let may_begin = is_raw || !["jq", "yq"].contains(&name.as_str());
+            is_named.then(|| may_begin && has_name(&code, &text.of_lines))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a program may be given code that reads variables of its environment.
+fn reads_environment(name: &str) -> bool {
+    const FILTERS: [&str; 5] = ["awk", "gawk", "jq", "mawk", "yq"];
+    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "su", "flock"];
+    FILTERS.contains(&name)
+        || (INTERPRETERS.iter().any(|(known, _)| *known == name) && !SHELLS.contains(&name))
+}
+
+/// All code that a command may give its program.
+fn code_of(command: &ShellCommand) -> String {
+    let words = command.words.iter().map(|word| word.text.as_str());
+    let all: Vec<_> = words.chain([command.fixed_input.as_str()]).collect();
+    all.join("\n")
 }
 
 /// What a command prints, or all parts of a compound one, without what is piped into it.
@@ -286,8 +336,11 @@ fn write_files(commands: &[ShellCommand], at: usize, text: &mut StrangerText<'_>
     let operands: Vec<_> = operands.map(|word| word.text.clone()).collect();
     if ["cp", "mv", "ln", "install"].contains(&name.as_str()) {
         let Some((target, sources)) = operands.split_last() else { return };
+        let from_input = sources.iter().any(|file| file == "/dev/stdin");
+        let by_input = printed_to(commands, at, text).filter(|_| from_input);
         let sources = sources.iter().filter(|file| text.files.holds(file));
-        if let Some(begins) = sources.map(|file| text.files.has_lines(file)).max() {
+        let by_file = sources.map(|file| text.files.has_lines(file)).max();
+        if let Some(begins) = by_file.max(by_input) {
             text.files.add(target, begins);
         }
         return;
@@ -295,8 +348,11 @@ fn write_files(commands: &[ShellCommand], at: usize, text: &mut StrangerText<'_>
     let appends = words.iter().any(|word| ["-a", "--append"].contains(&word.text.as_str()));
     let mut written: Vec<_> =
         command.writes.iter().map(|output| (output.file.clone(), output.appends)).collect();
-    if name == "tee" {
+    if ["sponge", "tee"].contains(&name.as_str()) {
         written.extend(operands.into_iter().map(|file| (file, appends)));
+    } else if name == "dd" {
+        let files = operands.iter().filter_map(|word| word.strip_prefix("of="));
+        written.extend(files.map(|file| (file.to_owned(), false)));
     }
     if ["curl", "wget"].contains(&name.as_str()) {
         let file = after(words, &["-o", "--output", "-O", "--output-document"]);
@@ -334,22 +390,28 @@ fn sets_variables(
     files.any(is_runners) && text.is_unread && printed(commands, at, text) == Some(true)
 }
 
-/// The variable of later steps that a command writes text of a stranger into, such as by
-/// `echo "TITLE=$TITLE" >> "$GITHUB_ENV"`, alone or in a group of commands.
-fn exported(command: &ShellCommand, script: &str, text: &StrangerText<'_>) -> Option<String> {
+/// The variables of later steps that a command writes text of a stranger into, such as by
+/// `echo "TITLE=$TITLE" >> "$GITHUB_ENV"`, alone or in a group of commands, or by code that it gives to an interpreter.
+fn exported(command: &ShellCommand, script: &str, text: &StrangerText<'_>) -> Vec<String> {
     let mut files = command.writes.iter().map(|output| output.file.as_str());
     let is_written = match command.writes.is_empty() {
         true => script.contains("GITHUB_ENV"),
         false => files.any(|file| file.contains("GITHUB_ENV")),
     };
-    if !is_written || !["echo", "printf"].contains(&name_of(command).as_str()) {
-        return None;
+    if !is_written {
+        return vec![];
     }
-    let words = &bare(&command.words)[1..];
-    let first = words.iter().find(|word| !word.text.starts_with('-'))?;
-    let name = first.text.split_once('=')?.0.to_lowercase();
-    let is_text = words.iter().any(|word| text.expands_in(&word.open));
-    (is_text && !name.is_empty() && first_name(&name) == name).then_some(name)
+    if ["echo", "printf"].contains(&name_of(command).as_str()) {
+        let words = &bare(&command.words)[1..];
+        let is_text = words.iter().any(|word| text.expands_in(&word.open));
+        let first = words.iter().find(|word| is_text && !word.text.starts_with('-'));
+        let name = first.and_then(|first| as_code::name_before_value(&first.text));
+        return name.into_iter().collect();
+    }
+    let lines = command.input.lines().filter(|line| text.expands_in(line));
+    let by_input = lines.filter_map(as_code::name_before_value);
+    let code = environment_printed(command, text).map(|_| code_of(command)).unwrap_or_default();
+    by_input.chain(as_code::names_before_values(&code)).collect()
 }
 
 fn name_of(command: &ShellCommand) -> String {
@@ -443,7 +505,14 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
                 || interpreters_run_text(remote, false, text, is_fed)
         }
         "sed" => is_run(after(words, &["-e", "--expression"]).or_else(|| operand(&[("-f", 1)]))),
-        "awk" | "gawk" | "mawk" => is_run(operand(&[("-v", 1), ("-F", 1), ("-f", 1)])),
+        "awk" | "gawk" | "mawk" => {
+            let code = operand(&[("-v", 1), ("-F", 1), ("-f", 1)]);
+            let starts_it = |code: &ShellWord| {
+                ["system(", "getline"].iter().any(|part| code.text.contains(part))
+                    && environment_printed(&commands[at], text).is_some()
+            };
+            is_run(code) || code.is_some_and(starts_it)
+        }
         "jq" | "yq" => {
             let named =
                 ["--arg", "--argjson", "--slurpfile", "--rawfile"].map(|option| (option, 2));
@@ -598,7 +667,8 @@ fn code_uses_text(
     let may_run = has_name(code, &text.names)
         && code.to_lowercase().contains("env")
         && (code.split(|c| !is_part(c)).any(|word| RUNS_TEXT.contains(&word))
-            || code.contains('`')
+            // A text of JavaScript.
+            || (code.contains('`') && !["node", "nodejs", "bun", "deno"].contains(&program))
             || code.contains("import("));
     let runs = match program {
         "sh" | "bash" | "dash" | "zsh" | "ksh" => return uses_of_text(code, &mut here),
