@@ -6,6 +6,7 @@ use super::as_code;
 use super::events;
 use super::scope::{ContextReach, texts};
 use super::shell::{self, ShellWord};
+use super::shell_text::bare;
 use super::step::{JobStep, action_path, input};
 use crate::commands::workflow::own_path;
 
@@ -119,7 +120,7 @@ pub fn fetches_code(
     let checks_out = checks_out || checks_out_pull(script);
     let pull =
         |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
-    let lower = script.to_lowercase();
+    let lower = without_said(script).to_lowercase();
     let is_word = |word: &str| words.iter().any(|other| other == word);
     let reads = reads_addresses(&words);
     let applies_diff = || applies_patch(script) && gets_diff(script, step, events);
@@ -138,7 +139,9 @@ pub fn fetches_code(
     }
     let by_npm = lower.contains("github:")
         && ["npm", "npx", "pnpm", "yarn", "bun", "nix"].iter().any(|command| is_word(command));
-    if gets_by_name_of_strangers(script, step, events) {
+    if gets_by_name_of_strangers(script, step, events)
+        || gets_by_address_of_strangers(script, step, events)
+    {
         return true;
     }
     let downloads = git
@@ -250,6 +253,79 @@ fn gets_by_name_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]
             false
         })
     })
+}
+
+/// Programs that install or run a package, and their verbs for it.
+const GETS_BY_ADDRESS: [(&str, &[&str]); 14] = [
+    ("bun", &["add", "i", "install", "x"]),
+    ("bunx", &[]),
+    ("composer", &["require"]),
+    ("degit", &[]),
+    ("go", &["get", "install", "run"]),
+    ("npm", &["add", "exec", "i", "install", "x"]),
+    ("npx", &[]),
+    ("pip", &["download", "install", "wheel"]),
+    ("pip3", &["download", "install", "wheel"]),
+    ("pipx", &["install", "run"]),
+    ("pnpm", &["add", "dlx", "i", "install"]),
+    ("terraform", &["init"]),
+    ("tiged", &[]),
+    ("yarn", &["add", "dlx"]),
+];
+
+/// Parts of a package's name that say where its code is. A name and a version alone are of a registry, to which a pull
+/// request adds nothing.
+const PLACES: [&str; 6] = ["://", "git+", "github.com", "github:", "pkg.pr.new", "#"];
+
+/// Whether a script installs a package from an address with a stranger's commit or pull request.
+fn gets_by_address_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]) -> bool {
+    // In JavaScript such a line is mostly a part of a comment.
+    if action_path(step.value) == "actions/github-script" {
+        return false;
+    }
+    let is_strangers = |word: &ShellWord| {
+        PLACES.iter().any(|part| word.text.contains(part))
+            && events::is_code(&used_in(&word.text, step), events)
+    };
+    shell::commands(script).iter().any(|command| {
+        let words = &command.words[..command.words.len().min(as_code::MAX_PARTS)];
+        let is_said = bare(words).first().is_some_and(|word| SAYS.contains(&&*word.text));
+        !is_said
+            && (0..words.len()).any(|at| {
+                let program = words[at].text.rsplit('/').next().unwrap_or_default();
+                let known = GETS_BY_ADDRESS.iter().find(|(name, _)| *name == program);
+                known.is_some_and(|(_, verbs)| {
+                    packages(&words[at + 1..], verbs).into_iter().any(is_strangers)
+                })
+            })
+    })
+}
+
+/// The words that may name packages, after the program's name.
+fn packages<'a>(words: &'a [ShellWord], verbs: &[&str]) -> Vec<&'a ShellWord> {
+    let mut operands = words.iter().filter(|word| !word.text.starts_with('-'));
+    let verb = match verbs {
+        [] => "",
+        _ => operands.next().map_or("", |word| word.text.as_str()),
+    };
+    match verb {
+        // What comes after the first one is for the package.
+        "" | "dlx" | "exec" | "run" | "x" => operands.take(1).collect(),
+        _ if verbs.contains(&verb) => words.iter().collect(),
+        _ => vec![],
+    }
+}
+
+/// Programs that only print their words.
+const SAYS: [&str; 2] = ["echo", "printf"];
+
+/// A script without lines that only print something, such as how to install what it is about.
+fn without_said(script: &str) -> String {
+    let is_said = |line: &&str| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        SAYS.contains(&first) && !line.contains(['|', '`', '&', ';']) && !line.contains("$(")
+    };
+    script.lines().filter(|line| !is_said(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// What strangers name themselves: all but numbers and hashes.

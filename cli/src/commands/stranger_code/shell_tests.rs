@@ -134,3 +134,39 @@ fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
         "awk 'BEGIN { print ENVIRON[\"BODY\"] }'",
     ]);
 }
+
+#[test]
+fn package_that_is_installed_of_a_strangers_commit_is_its_code() {
+    let is_strangers = |script: &str| {
+        let env = "        env: {N: '${{ github.event.number }}', SHA: '${{ github.event.pull_request.head.sha }}'}\n";
+        let step = format!("      - run: |\n          {script}\n{env}");
+        codes(&with_rights("pull_request_target", &step)).contains(&"token-exposed")
+    };
+    for script in [
+        "npm i https://pkg.pr.new/app@$SHA && npm test",
+        "pnpm add \"https://pkg.pr.new/a/app@$N\"",
+        "sudo npx -y https://pkg.pr.new/app@${{ github.event.pull_request.head.sha }}",
+        "npx degit a/b#$SHA app && make",
+        "yarn add a/b#$SHA",
+        "npm install git+ssh://git@github.com/a/b.git#$SHA",
+        "python3 -m pip install -q \"git+https://github.com/a/b@$SHA\"",
+        "uvx --from git+https://github.com/a/b@$SHA app",
+        "go install github.com/a/b/cmd/app@$SHA",
+        "go run github.com/a/b/cmd/app@$SHA --all",
+        "cargo install --git https://github.com/a/b --rev $SHA",
+        "terraform init -from-module=github.com/a/b?ref=$SHA",
+    ] {
+        assert!(is_strangers(script), "{script}");
+    }
+    for script in [
+        "gh pr comment $N --body \"Try npm i https://pkg.pr.new/app@$SHA\"",
+        "gh pr comment $N --body \"Try \\`npm i https://pkg.pr.new/app@$SHA\\`\"",
+        "echo \"pip install git+https://github.com/a/b@$SHA\" >> $GITHUB_STEP_SUMMARY",
+        "npx danger ci --url https://github.com/a/b/pull/$N",
+        "npm i app@1 && gh api repos/a/b/statuses/$SHA",
+        "npm i app@0.0.0-$SHA",
+        "go run ./tool --url https://github.com/a/b/pull/$N",
+    ] {
+        assert!(!is_strangers(script), "{script}");
+    }
+}
