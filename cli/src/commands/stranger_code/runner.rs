@@ -6,6 +6,10 @@ use super::events;
 use super::exposure::Exposure;
 use super::expression::{expressions, literals, mentions_of};
 use super::job::JudgedJob;
+use super::scope::texts;
+
+/// More combinations of labels aren't read.
+const MAX_ALTERNATIVES: usize = 200;
 
 /// The labels of GitHub's own runners, which take one job each and are gone.
 /// <https://docs.github.com/en/actions/reference/runners/github-hosted-runners>
@@ -64,27 +68,34 @@ impl Runner {
     /// Those for a stranger in some of the job's events.
     pub fn all_for(job: &JudgedJob<'_>, events: &[String]) -> Vec<Self> {
         let Some(runs_on) = job.value.get("runs-on") else { return vec![] };
-        let group = runs_on.get("group").and_then(Value::as_str);
-        let labels = match runs_on.get("labels").unwrap_or(runs_on) {
-            Value::String(one) => vec![one.clone()],
-            Value::Sequence(many) => {
-                many.iter().filter_map(|label| Some(label.as_str()?.to_owned())).collect()
-            }
-            _ => vec![],
-        };
-        if let [expression] = &labels[..]
-            && group.is_none()
-            && expression.trim().starts_with("${{")
+        let labels = labels_of(runs_on);
+        if let [text] = &labels[..]
+            && text.contains("${{")
         {
-            return Self::of_expression(job, expression, events);
+            if expressions(text).join(" ").to_lowercase().contains("pull_request.head.repo") {
+                return vec![Self::ByFork];
+            }
+            return match alternatives(job, text, events) {
+                Some(all) => all.into_iter().map(|labels| Self::of_labels(job, labels)).collect(),
+                None => vec![Self::Unknown(text.trim().to_owned())],
+            };
         }
-        let mut labels: Vec<_> = labels.iter().map(|label| label.to_lowercase()).collect();
-        labels.extend(group.map(|group| format!("group {}", group.to_lowercase())));
-        labels.sort();
-        vec![Self::of_labels(job, labels)]
+        let mut all: Vec<Vec<String>> = vec![vec![]];
+        for label in labels {
+            let known = Some(&label).filter(|label| label.contains("${{"));
+            let known = known.and_then(|label| alternatives(job, label, events));
+            let each = known.unwrap_or_else(|| vec![vec![label]]);
+            let longer = all
+                .iter()
+                .flat_map(|one| each.iter().map(move |more| [one.as_slice(), more].concat()));
+            all = longer.take(MAX_ALTERNATIVES).collect();
+        }
+        all.into_iter().map(|labels| Self::of_labels(job, labels)).collect()
     }
 
     fn of_labels(job: &JudgedJob<'_>, labels: Vec<String>) -> Self {
+        let mut labels: Vec<_> = labels.iter().map(|label| label.to_lowercase()).collect();
+        labels.sort();
         let is_ephemeral = |label: &String| {
             job.ephemeral_runners.contains(label.strip_prefix("group ").unwrap_or(label))
         };
@@ -94,23 +105,6 @@ impl Runner {
             true => Self::Hosted,
             false => Self::Own(labels),
         }
-    }
-
-    fn of_expression(job: &JudgedJob<'_>, text: &str, events: &[String]) -> Vec<Self> {
-        if expressions(text).join(" ").to_lowercase().contains("pull_request.head.repo") {
-            return vec![Self::ByFork];
-        }
-        let each = expressions(text).into_iter().map(|each| events::alternatives(events, each));
-        let expression = each.collect::<Vec<_>>().join(" ");
-        let mut values = literals(&expression);
-        for found in mentions_of(&expression).into_iter().filter(|found| found.is_value) {
-            match values_of(job, &found.path) {
-                Some(more) => values.extend(more),
-                None => return vec![Self::Unknown(text.trim().to_owned())],
-            }
-        }
-        let each = values.into_iter().map(|label| vec![label.to_lowercase()]);
-        each.map(|labels| Self::of_labels(job, labels)).collect()
     }
 
     /// Whether jobs of both may run on one machine: it has all the labels of each.
@@ -164,16 +158,55 @@ impl RunnerUses {
     }
 }
 
-/// The fixed values of a matrix's name, or of an input.
-fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
-    let name = path.split_once('.')?.1;
-    if path.starts_with("inputs.") {
-        let reach = job.scope.inputs.get(name)?;
-        return reach.paths.is_empty().then(|| reach.texts.iter().cloned().collect());
+/// The labels that a value of `runs-on` has, and its group. A text may be a list as JSON.
+fn labels_of(value: &Value) -> Vec<String> {
+    let group = value.get("group").and_then(Value::as_str).map(|group| format!("group {group}"));
+    let labels = match value.get("labels").unwrap_or(value) {
+        Value::String(text) if text.trim_start().starts_with(['[', '{']) => {
+            serde_yaml::from_str(text).map_or_else(|_| vec![], |inner: Value| labels_of(&inner))
+        }
+        Value::Sequence(many) => {
+            many.iter().filter_map(|label| Some(label.as_str()?.to_owned())).collect()
+        }
+        Value::Mapping(_) => vec![],
+        one => texts(one),
+    };
+    labels.into_iter().chain(group).collect()
+}
+
+/// The labels that a text with expressions may stand for. `None` if they aren't known.
+fn alternatives(job: &JudgedJob<'_>, text: &str, events: &[String]) -> Option<Vec<Vec<String>>> {
+    let all = expressions(text);
+    let [inside] = all[..] else { return None };
+    let (before, after) = text.trim().split_once("${{")?;
+    let after = after.strip_prefix(inside)?.strip_prefix("}}")?;
+    let expression = events::alternatives(events, inside);
+    let fixed = literals(&expression).into_iter();
+    let mut values: Vec<_> = fixed.map(|text| labels_of(&Value::String(text))).collect();
+    for found in mentions_of(&expression).into_iter().filter(|found| found.is_value) {
+        values.extend(values_of(job, &found.path)?);
     }
-    if !path.starts_with("matrix.") {
+    let is_part = !(before.is_empty() && after.is_empty());
+    if values.iter().any(|labels| labels.is_empty() || (is_part && labels.len() > 1)) {
         return None;
     }
+    let whole = |label: String| format!("{before}{label}{after}");
+    Some(values.into_iter().map(|labels| labels.into_iter().map(whole).collect()).collect())
+}
+
+/// The fixed values of a matrix's name, or of an input, each as its labels.
+fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<Vec<String>>> {
+    let (context, name) = path.split_once('.')?;
+    if context == "inputs" {
+        let reach = job.scope.inputs.get(name)?;
+        let labels = |text: &String| labels_of(&Value::String(text.clone()));
+        return reach.paths.is_empty().then(|| reach.texts.iter().map(labels).collect());
+    }
+    if context != "matrix" {
+        return None;
+    }
+    let mut parts = name.split('.');
+    let name = parts.next()?;
     let matrix = job.value.get("strategy")?.get("matrix")?.as_mapping()?;
     let mut found = vec![];
     for (key, value) in matrix {
@@ -181,21 +214,29 @@ fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
         let values: Vec<_> = match value {
             Value::Sequence(list) if key == name => list.iter().collect(),
             Value::Sequence(list) if key == "include" => {
-                list.iter().filter_map(|one| one.get(name)).collect()
+                list.iter().filter_map(|one| named(one, name)).collect()
             }
             // The whole list is computed.
             _ if key == name || key == "include" => return None,
             _ => vec![],
         };
         for value in values {
-            let text = value.as_str()?;
-            if text.contains("${{") {
+            let Some(value) = parts.clone().try_fold(value, named) else { continue };
+            let labels = labels_of(value);
+            if labels.is_empty() || labels.iter().any(|label| label.contains("${{")) {
                 return None;
             }
-            found.push(text.to_owned());
+            found.push(labels);
         }
     }
     (!found.is_empty()).then_some(found)
+}
+
+/// The value that a mapping has for a name in lower case, as GitHub finds it.
+fn named<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut all = value.as_mapping()?.iter();
+    let is_it = |key: &Value| key.as_str().is_some_and(|key| key.eq_ignore_ascii_case(name));
+    all.find(|(key, _)| is_it(key)).map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -235,6 +276,63 @@ mod tests {
         ] {
             assert_eq!(found("[self-hosted, npu]", &harmless), [], "{harmless}");
         }
+    }
+
+    /// Large projects keep what differs between platforms in one list.
+    #[test]
+    fn runner_that_a_matrix_has_as_a_list_or_in_a_mapping_is_read() {
+        let found = |matrix: &str, runs_on: &str| {
+            let mut set = WorkflowSet::new(None, "acme/app");
+            let text = format!(
+                "on: pull_request\njobs:\n  a:\n    runs-on: {runs_on}\n    strategy: {{matrix: {matrix}}}\n    steps: []\n"
+            );
+            set.add_workflow(".github/workflows/w.yml", &text);
+            let judged = set.judge();
+            assert_eq!(judged.unknown, [""; 0], "{text}");
+            !judged.found.is_empty()
+        };
+        let of_matrix = "'${{ matrix.r }}'";
+        for (matrix, runs_on) in [
+            ("{include: [{r: [self-hosted, npu]}]}", of_matrix),
+            ("{r: [ubuntu-latest, [self-hosted, npu]]}", of_matrix),
+            ("{r: [{group: npu}]}", of_matrix),
+            ("{include: [{r: {group: npu, labels: [linux]}}]}", of_matrix),
+            ("{r: ['[\"self-hosted\", \"npu\"]']}", "'${{ fromJSON(matrix.r) }}'"),
+            ("{r: [npu]}", "[self-hosted, '${{ matrix.r }}']"),
+            ("{at: [{r: npu}]}", "'${{ matrix.at.r }}'"),
+            ("{r: [npu]}", "'own-${{ matrix.r }}'"),
+        ] {
+            assert!(found(matrix, runs_on), "{matrix} {runs_on}");
+        }
+        for (matrix, runs_on) in [
+            ("{include: [{r: [ubuntu-latest]}]}", of_matrix),
+            ("{R: [ubuntu-latest]}", "'${{ matrix.R }}'"),
+            ("{r: ['[\"ubuntu-latest\"]']}", "'${{ fromJSON(matrix.r) }}'"),
+            ("{at: [{r: ubuntu-latest}, {r: macos-15}]}", "'${{ matrix.at.r }}'"),
+            ("{r: [ubuntu, macos]}", "'${{ matrix.r }}-latest'"),
+            ("{r: [24.04]}", "'ubuntu-${{ matrix.r }}'"),
+            ("{r: [ubuntu-latest]}", "['${{ matrix.r }}']"),
+        ] {
+            assert!(!found(matrix, runs_on), "{matrix} {runs_on}");
+        }
+    }
+
+    /// What strangers' code leaves on one of the labels is there for a job that names them one by one.
+    #[test]
+    fn runner_of_a_matrix_is_the_same_as_that_of_fixed_labels() {
+        let mut set = WorkflowSet::new(None, "acme/app");
+        set.add_workflow(
+            ".github/workflows/a.yml",
+            "on: repository_dispatch\njobs: {a: {runs-on: '${{ matrix.r }}', strategy: {matrix: {include: [{r: \
+             [self-hosted, npu]}]}}, permissions: {contents: read}, cache-mode: none, steps: [{uses: \
+             x/y/actions/checkout-pr@v1}]}}",
+        );
+        set.add_workflow(
+            ".github/workflows/b.yml",
+            "on: push\njobs: {b: {runs-on: [npu, Self-Hosted], permissions: {packages: write}, steps: [{run: make}]}}",
+        );
+        let found: Vec<_> = set.judge().found.into_iter().map(|(exposure, _)| exposure).collect();
+        assert_eq!(found, [Exposure::SharedRunner]);
     }
 
     /// GitHub's larger runners have names of their own.
