@@ -255,7 +255,12 @@ fn add_step<'a>(
     let path = action_path(value);
     // Ours checks out what its inputs say, wherever it is.
     let local = own_path(&path).filter(|_| !is_checkout_pr(&path));
-    let action = local.and_then(|local| reading.set.action(local));
+    let in_checkout = local.and_then(|local| {
+        let own = job.steps.iter().filter(|step| reading.set.checks_out_itself(step));
+        let mut folders = own.filter_map(|step| step::checkout_folder(step.value));
+        folders.find_map(|folder| step::path_in_checkout(local, &folder))
+    });
+    let action = in_checkout.or(local).and_then(|local| reading.set.action(local));
     let mut left;
     match action {
         Some(Source::Read(action)) if depth < MAX_DEPTH => {

@@ -38,7 +38,9 @@ pub use self::runner::is_hosted_label;
 use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
-use self::step::{JobStep, action_path, input, is_checkout_pr};
+use self::step::{
+    JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout,
+};
 use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
@@ -51,6 +53,9 @@ const ROLE_ACTIONS: [&str; 7] = [
     "google-github-actions/auth",
     "azure/login",
 ];
+
+/// More folders of checkouts aren't looked for in the paths of actions.
+const MAX_FOLDERS: usize = 200;
 
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -117,11 +122,21 @@ impl WorkflowSet {
             let of_jobs = jobs.into_iter().flat_map(|jobs| jobs.values()).flat_map(steps);
             of_jobs.chain(value.get("runs").map(steps).into_iter().flatten())
         });
-        let mut wanted: Vec<_> = used
-            .map(action_path)
-            .filter(|path| !is_checkout_pr(path))
+        let used: Vec<_> = used.collect();
+        let paths: BTreeSet<_> = used.iter().map(|step| action_path(step)).collect();
+        let own = paths.iter().filter(|path| !is_checkout_pr(path));
+        let own: Vec<_> = own.filter_map(|path| own_path(path)).collect();
+        let folders: BTreeSet<_> = used.iter().filter_map(|step| checkout_folder(step)).collect();
+        let in_checkouts = own.iter().flat_map(|path| {
+            let folders = folders.iter().take(MAX_FOLDERS);
+            folders.filter_map(|folder| path_in_checkout(path, folder))
+        });
+        let mut wanted: Vec<_> = own
+            .iter()
+            .copied()
+            .chain(in_checkouts)
             .filter_map(|path| {
-                let folder = own_path(&path).and_then(action_folder)?;
+                let folder = action_folder(path)?;
                 let names = ["action.yml", "action.yaml"].map(|name| format!("{folder}{name}"));
                 let is_read =
                     |name: &&String| matches!(self.actions.get(*name), Some(Source::Read(_)));
@@ -316,6 +331,15 @@ impl WorkflowSet {
             }
             _ => Code::Own,
         }
+    }
+
+    /// Whether a step checks out this repository.
+    fn checks_out_itself(&self, step: &JobStep<'_>) -> bool {
+        input(step.value, "repository").is_none_or(|name| {
+            let reach = step.scope.reach(&name);
+            self.own.as_ref().is_some_and(|own| *own == name.trim().to_lowercase())
+                || reach.paths.iter().eq(["github.repository"])
+        })
     }
 
     /// This repository, or another one of its owner that isn't upstream.

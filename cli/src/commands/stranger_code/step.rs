@@ -70,6 +70,17 @@ pub fn takes_commands_for_variables(step: &JobStep<'_>) -> bool {
     is_on && step.events.iter().any(|event| events::is_caused_by_strangers(event))
 }
 
+/// The folder that a step checks a repository out into, if it isn't the workspace itself.
+pub fn checkout_folder(step: &Value) -> Option<String> {
+    let folder = input(step, "path").filter(|_| action_path(step) == "actions/checkout")?;
+    Some(folder.trim().trim_start_matches("./").trim_end_matches('/').to_owned())
+}
+
+/// The path of an action within such a folder, as of `./base/.github/actions/x`.
+pub fn path_in_checkout<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
+    path.strip_prefix(folder)?.strip_prefix('/')
+}
+
 pub fn is_checkout_pr(path: &str) -> bool {
     path.trim_end_matches('/').ends_with("/checkout-pr")
 }

@@ -269,6 +269,38 @@ fn text_of_strangers_that_an_action_gets_is_found_or_not_understood() {
     assert_eq!(codes(shell), ["untrusted-expression"]);
 }
 
+/// Beside a stranger's checkout, a repository's own actions come from a second one.
+#[test]
+fn action_of_the_repository_in_the_folder_of_a_checkout_is_read() {
+    let with = |checkout: &str, action: &str| {
+        let title = "${{ github.event.pull_request.title }}";
+        let steps = format!(
+            "      - uses: actions/checkout@v7\n        with: {{{checkout}}}\n      - uses: \
+             ./base/.github/actions/x\n        with: {{t: '{title}'}}\n"
+        );
+        let workflow = with_rights("pull_request_target", &steps);
+        let files =
+            [(".github/workflows/w.yml", &*workflow), (".github/actions/x/action.yml", action)];
+        (codes_of(&files), judge(&files).unknown.len())
+    };
+    let wrong = "inputs: {t: {}}\nruns: {using: composite, steps: [{run: 'echo ${{ inputs.t }}'}]}";
+    let right = "inputs: {t: {}}\nruns: {using: composite, steps: [{run: 'echo \"$T\"', env: {T: '${{ inputs.t \
+                 }}'}}]}";
+    for checkout in
+        ["path: base", "path: ./base/", "path: base, repository: '${{ github.repository }}'"]
+    {
+        assert_eq!(with(checkout, wrong), (vec!["untrusted-expression"], 0), "{checkout}");
+        assert_eq!(with(checkout, right), (vec![], 0), "{checkout}");
+    }
+    for checkout in ["path: other", "path: base, repository: acme/tools"] {
+        assert_eq!(with(checkout, wrong), (vec![], 1), "{checkout}");
+    }
+    let mut set = super::WorkflowSet::new(None, "acme/app");
+    let steps = "steps: [{uses: actions/checkout@v7, with: {path: base}}, {uses: ./base/x}]";
+    set.add_workflow(".github/workflows/w.yml", &format!("on: push\njobs: {{a: {{{steps}}}}}"));
+    assert_eq!(set.wanted_actions(), ["base/x/action.yml", "x/action.yml"]);
+}
+
 #[test]
 fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
     let with = |step: &str, output: &str| {
