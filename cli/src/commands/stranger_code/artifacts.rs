@@ -112,7 +112,9 @@ pub fn handled(
         };
         let runs_artifact = action_path(step.value).strip_prefix("./").is_some_and(is_in_artifact)
             || built_folders(step.value).iter().any(|folder| is_in_artifact(folder));
-        if runs_artifact || (!all.is_empty() && !treats_files_as_data(step.value)) {
+        let publishes = published(step.value)
+            .is_some_and(|paths| paths.is_empty() || paths.iter().any(|path| is_in_artifact(path)));
+        if runs_artifact || publishes || (!all.is_empty() && !treats_files_as_data(step.value)) {
             found.push(Exposure::ArtifactInScript);
         }
     }
@@ -147,6 +149,33 @@ fn built_folders(step: &Value) -> Vec<String> {
     // An address or `{{defaultContext}}` is a commit.
     let here = here.filter(|path| !path.contains("://") && !path.trim().starts_with("{{"));
     here.map(|path| folder_of(&path).unwrap_or_default()).collect()
+}
+
+/// Actions that publish or push files as the repository's own, and their inputs that name them.
+const PUBLISHES: [(&str, &[&str]); 10] = [
+    ("actions/upload-pages-artifact", &["path"]),
+    ("crazy-max/ghaction-github-pages", &["build_dir"]),
+    ("jamesives/github-pages-deploy-action", &["folder"]),
+    ("js-devtools/npm-publish", &["package"]),
+    ("ncipollo/release-action", &["artifacts"]),
+    ("peaceiris/actions-gh-pages", &["publish_dir"]),
+    ("pypa/gh-action-pypi-publish", &["packages-dir", "packages_dir"]),
+    ("softprops/action-gh-release", &["files"]),
+    ("stefanzweifel/git-auto-commit-action", &["repository"]),
+    ("svenstaro/upload-release-action", &["file"]),
+];
+
+/// The paths that a step publishes, without any if it has a default. `None` for one that publishes nothing, or a preview
+/// in a folder of its own.
+fn published(step: &Value) -> Option<Vec<String>> {
+    let path = action_path(step);
+    let (_, inputs) = PUBLISHES.iter().find(|(action, _)| *action == path)?;
+    let is_preview =
+        ["destination_dir", "target-folder"].iter().any(|name| input(step, name).is_some());
+    let given = inputs.iter().filter_map(|name| input(step, name));
+    let each = given.flat_map(|paths| paths.lines().map(str::to_owned).collect::<Vec<_>>());
+    let plain = each.map(|path| folder_of(&path).unwrap_or(path));
+    (!is_preview).then(|| plain.collect())
 }
 
 /// The folder that a download alone writes to; `None` if others may have files there, or if it isn't known.
@@ -214,6 +243,37 @@ mod tests {
         assert!(build(".", "context: .").contains(&"artifact-in-script"));
         for given in ["context: docker", "tags: left", "context: '{{defaultContext}}:left'"] {
             assert_eq!(build("left", given), [""; 0], "{given}");
+        }
+    }
+
+    /// What it ships is then of whoever opened the pull request.
+    #[test]
+    fn strangers_artifact_that_is_published_as_the_repositorys_own_is_told() {
+        let publish = |step: &str| {
+            let run = "run-id: '${{ github.event.workflow_run.id }}'";
+            codes(&with_rights(
+                "workflow_run",
+                &format!(
+                    "      - uses: actions/download-artifact@v7\n        with: {{name: site, path: dist, {run}}}\n      \
+                     - uses: {step}\n"
+                ),
+            ))
+        };
+        for step in [
+            "pypa/gh-action-pypi-publish@release/v1",
+            "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: ./dist}",
+            "JamesIves/github-pages-deploy-action@v4\n        with: {folder: dist/html}",
+            "actions/upload-pages-artifact@v4\n        with: {path: dist}",
+            "softprops/action-gh-release@v2\n        with: {files: \"README.md\\ndist/*\"}",
+        ] {
+            assert_eq!(publish(step), ["artifact-in-script"], "{step}");
+        }
+        for step in [
+            "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: docs}",
+            "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: dist, destination_dir: previews}",
+            "softprops/action-gh-release@v2\n        with: {files: notes.md}",
+        ] {
+            assert_eq!(publish(step), [""; 0], "{step}");
         }
     }
 

@@ -130,7 +130,7 @@ impl Exposure {
                  `GITHUB_ENV` or `GITHUB_PATH`"
             }
             Self::ArtifactInScript => {
-                "a step in a job with a token can run or print an artifact of upstream code or of a \
+                "a step in a job with a token can run, print or publish an artifact of upstream code or of a \
                  fork: what it prints may be workflow commands or trip a problem matcher"
             }
             Self::OutputInScript => {
@@ -185,7 +185,7 @@ impl Exposure {
             }
             Self::ArtifactInScript => {
                 "handle it in a job without a token, or with an action that treats it as data, such \
-                 as `report-ci-result`"
+                 as `report-ci-result`; publish only what a run of a push built"
             }
             Self::OutputInScript => "pass the value as `env:` and use the quoted variable",
             Self::EventInScript => {

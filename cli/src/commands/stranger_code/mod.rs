@@ -38,9 +38,7 @@ pub use self::runner::is_hosted_label;
 use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
-use self::step::{
-    JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout,
-};
+use self::step::{JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout};
 use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
@@ -129,7 +127,7 @@ impl WorkflowSet {
         let folders: BTreeSet<_> = used.iter().filter_map(|step| checkout_folder(step)).collect();
         let in_checkouts = own.iter().flat_map(|path| {
             let folders = folders.iter().take(MAX_FOLDERS);
-            folders.filter_map(|folder| path_in_checkout(path, folder))
+            folders.filter_map(move |folder| path_in_checkout(path, folder))
         });
         let mut wanted: Vec<_> = own
             .iter()
