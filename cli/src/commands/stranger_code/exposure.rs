@@ -141,7 +141,7 @@ impl Exposure {
             }
             Self::EventAsCode => {
                 "a step runs text of the event, which a stranger writes, as code: by `eval`, `sh -c`, a pipe into a \
-                 shell, a file that an earlier step wrote, a number in `[[ ]]` or `$(( ))`, a script of `sed` or `jq`, or by an agent that runs commands"
+                 shell, a file that an earlier step wrote, a number in `[[ ]]` or `$(( ))`, a script of `sed` or `jq`, an option or a package's name, or by an agent that runs commands"
             }
             Self::EventToEnvironment => {
                 "a script writes text of the event into an environment file, such as `GITHUB_ENV` or `GITHUB_OUTPUT`, \

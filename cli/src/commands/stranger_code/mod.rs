@@ -7,6 +7,7 @@
 //!
 //! What isn't understood is said, so that nobody takes it for safe.
 
+mod arguments;
 mod artifacts;
 mod as_code;
 mod events;

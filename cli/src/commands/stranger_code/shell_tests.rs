@@ -136,6 +136,60 @@ fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
 }
 
 #[test]
+fn word_of_a_stranger_that_a_program_takes_for_an_option_or_a_package_is_told() {
+    assert_run(&[
+        "npm install \"$BODY\"",
+        "npm i \"app@$BODY\"",
+        "npm run \"$BODY\"",
+        "npx \"$BODY\"",
+        "npx -y $BODY --all",
+        "yarn add ${BODY#/add }",
+        "pip install \"$BODY\"",
+        "python3 -m pip install -q $BODY",
+        "uv pip install \"$BODY\"",
+        "pip install app==$BODY",
+        "sudo apt-get install -y $BODY",
+        "cargo test $BODY",
+        "cargo \"$BODY\"",
+        "go test \"$BODY\"",
+        "pytest $BODY",
+        "python -m pytest \"$BODY\"",
+        "pytest -k $BODY",
+        "echo file | xargs $BODY",
+        "xargs -n1 \"$BODY\" < file",
+        "tar -cf all.tar \"$BODY\"",
+        "rsync -a \"$BODY\" host:/srv",
+        "ssh \"$BODY\" uptime",
+        "git grep \"$BODY\"",
+        "find . -name $BODY",
+        "curl -sSL $BODY",
+        "wget $BODY",
+        "docker build $BODY .",
+    ]);
+    assert_left_alone(&[
+        "npm run lint -- \"$BODY\"",
+        "npx commitlint --from \"$BODY\"",
+        "npm version 1.0.0 -m \"$BODY\"",
+        "pip install \"app==$BODY\"",
+        "pip install app==$ID; echo \"$BODY\"",
+        "cargo test -- \"$BODY\"",
+        "cargo test --features \"$BODY\"",
+        "pytest -k \"$BODY\"",
+        "xargs -I{} echo {} < file; echo \"$BODY\"",
+        "tar -cf all.tar -- \"$BODY\"",
+        "tar -xf \"$BODY\"",
+        "ssh -i key -p \"$ID\" host uptime; echo \"$BODY\"",
+        "git grep -e \"$BODY\"",
+        "git commit -m $TITLE",
+        "git log --author \"$BODY\"",
+        "find . -name \"$BODY\"",
+        "curl -sS -d \"$BODY\" https://x",
+        "curl -X POST -d \"text=$BODY\" https://x",
+        "docker run --rm -e TEXT=\"$BODY\" alpine true",
+    ]);
+}
+
+#[test]
 fn package_that_is_installed_of_a_strangers_commit_is_its_code() {
     let is_strangers = |script: &str| {
         let env = "        env: {N: '${{ github.event.number }}', SHA: '${{ github.event.pull_request.head.sha }}'}\n";

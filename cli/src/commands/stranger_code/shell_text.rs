@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::arguments;
 use super::as_code::{self, MAX_PARTS, StrangerText, TextUses, first_name, has_name};
 use super::events;
 use super::javascript;
@@ -472,6 +473,9 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         return true;
     }
     if first.text.contains(['/', '$']) && text.files.holds(&first.text) {
+        return true;
+    }
+    if arguments::run_text(words, text) {
         return true;
     }
     let has_text = |words: &[ShellWord]| words.iter().any(|word| text.expands_in(&word.open));

@@ -1,0 +1,122 @@
+//! Words of strangers that a program takes for code: an option that starts a program or reads a file, or the name of
+//! what it installs or runs.
+
+use super::as_code::{MAX_PARTS, StrangerText, variables};
+use super::shell::ShellWord;
+
+/// What a stranger has to choose for code of theirs to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// A whole word: one option is enough, or it names what is run.
+    Word,
+    /// Several words, so that only a variable without quotes gives them.
+    Words,
+    /// Any part of a word, such as the version of a package of npm, which may be an address.
+    Part,
+    /// The first word that is no option.
+    First,
+}
+
+/// Programs with the verbs of which it is so; without any, all words are meant.
+const PROGRAMS: [(&str, &[&str], Choice); 33] = [
+    ("apt", &["install"], Choice::Word),
+    ("apt-get", &["install"], Choice::Word),
+    ("brew", &["install"], Choice::Word),
+    ("bsdtar", &[], Choice::Word),
+    ("bun", &["add", "i", "install"], Choice::Part),
+    ("bun", &["run", "x"], Choice::First),
+    ("cargo", &["add", "bench", "build", "check", "install", "run", "test"], Choice::Word),
+    ("conda", &["install"], Choice::Word),
+    ("curl", &[], Choice::Words),
+    ("docker", &["build", "create", "exec", "run"], Choice::Words),
+    ("find", &[], Choice::Words),
+    ("gem", &["install"], Choice::Word),
+    ("git", &["bisect", "difftool", "grep", "rebase"], Choice::Word),
+    ("go", &["build", "get", "install", "run", "test", "vet"], Choice::Word),
+    ("npm", &["add", "i", "install"], Choice::Part),
+    ("npm", &["exec", "run", "run-script", "x"], Choice::First),
+    ("pip", &["download", "install", "wheel"], Choice::Word),
+    ("pip3", &["download", "install", "wheel"], Choice::Word),
+    ("pipx", &["install", "run"], Choice::Word),
+    ("pnpm", &["add", "i", "install"], Choice::Part),
+    ("pnpm", &["dlx", "exec", "run"], Choice::First),
+    ("podman", &["build", "create", "exec", "run"], Choice::Words),
+    ("py.test", &[], Choice::Word),
+    ("pytest", &[], Choice::Word),
+    ("rsync", &[], Choice::Word),
+    ("scp", &[], Choice::Word),
+    ("sftp", &[], Choice::Word),
+    ("ssh", &[], Choice::Word),
+    ("tar", &[], Choice::Word),
+    ("wget", &[], Choice::Words),
+    ("xargs", &[], Choice::First),
+    ("yarn", &["add"], Choice::Part),
+    ("yarn", &["dlx", "exec", "run"], Choice::First),
+];
+
+/// Options without a value.
+const SWITCHES: [&str; 14] = [
+    "--locked", "--quiet", "--upgrade", "--user", "--yes", "-U", "-a", "-av", "-avz", "-q", "-qq",
+    "-s", "-v", "-y",
+];
+
+/// Whether a stranger chooses code of a program by a word of its command, which begins with the program's name.
+pub fn run_text(words: &[ShellWord], text: &StrangerText<'_>) -> bool {
+    let words = &words[..words.len().min(MAX_PARTS)];
+    // `python3 -m pip` and `uv pip` are pip.
+    let start = match words {
+        [first, second, third, ..] if first.text.starts_with("python") && second.text == "-m" => {
+            Some((third, &words[3..]))
+        }
+        [first, second, ..] if ["corepack", "uv"].contains(&first.text.as_str()) => {
+            Some((second, &words[2..]))
+        }
+        _ => words.split_first(),
+    };
+    let Some((program, rest)) = start else { return false };
+    let name = program.text.rsplit('/').next().unwrap_or_default();
+    let mut known = PROGRAMS.iter().filter(|(program, ..)| *program == name);
+    known.any(|(_, verbs, choice)| is_chosen(rest, verbs, *choice, text))
+}
+
+fn is_chosen(words: &[ShellWord], verbs: &[&str], choice: Choice, text: &StrangerText<'_>) -> bool {
+    let is_text = |word: &ShellWord| text.expands_in(&word.open);
+    let operand = |from: usize| {
+        words[from..].iter().position(|word| !word.text.starts_with('-')).map(|at| from + at)
+    };
+    let start = match (verbs, operand(0)) {
+        ([], _) => 0,
+        (_, Some(at)) if verbs.contains(&words[at].text.as_str()) => at + 1,
+        // The verb itself.
+        (_, Some(at)) => return words[at].open.starts_with('$') && is_text(&words[at]),
+        (_, None) => return false,
+    };
+    // After `--` nothing is an option; what a program installs or runs by its name isn't one anyway.
+    let end = words.iter().position(|word| word.text == "--").unwrap_or(words.len());
+    let options = words.get(start..end).unwrap_or_default();
+    let is_value = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| options.get(before));
+        before.is_some_and(|word| {
+            let is_alone = word.text.contains('=') || SWITCHES.contains(&word.text.as_str());
+            word.text.starts_with('-') && !is_alone
+        })
+    };
+    match choice {
+        Choice::First => {
+            operand(start).is_some_and(|at| words[at].open.starts_with('$') && is_text(&words[at]))
+        }
+        Choice::Part => words[start..].iter().any(is_text),
+        Choice::Words => options.iter().any(|word| gives_words(word) && is_text(word)),
+        Choice::Word => options.iter().enumerate().any(|(at, word)| {
+            let is_word = word.open.starts_with('$') && !is_value(at);
+            (gives_words(word) || is_word) && is_text(word)
+        }),
+    }
+}
+
+/// Whether a word may become several. Names of branches have no blanks.
+fn gives_words(word: &ShellWord) -> bool {
+    let is_branch = |name: String| name.contains("ref") || name.contains("branch");
+    let mut names = variables(&word.open).peekable();
+    word.is_split && (names.peek().is_none() || !names.all(is_branch))
+}
