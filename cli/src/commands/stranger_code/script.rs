@@ -525,9 +525,13 @@ fn is_harmless_line(line: &str) -> bool {
     let own = first == "crcr"
         && line.split_whitespace().nth(1).is_some_and(|command| command == "report");
     let fixed = ["echo", "printf", "true", ":", "exit", "set"].contains(&first);
+    // Where a matcher of the artifact's is read from.
+    let matcher = line.split("::add-matcher::").nth(1);
+    let adds_matcher = matcher.is_some_and(|file| !file.starts_with(".github/"));
     first.is_empty()
         || first.starts_with('#')
-        || ((own || (fixed && !line.contains(['*', '?', '['])))
+        || (!adds_matcher
+            && (own || (fixed && !line.contains(['*', '?', '['])))
             && !line.contains(['`', '<', '>', '|', '&', ';'])
             && !line.contains("$("))
 }

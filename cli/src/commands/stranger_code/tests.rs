@@ -130,6 +130,7 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         ("artifact-in-script", "run: cat test-reports/log.txt"),
         ("artifact-in-script", "run: cat log.txt\n        working-directory: test-reports"),
         ("artifact-in-script", "run: cat test-*/log.txt"),
+        ("artifact-in-script", "run: echo '::add-matcher::test-reports/matcher.json'"),
         ("artifact-in-script", "run: bash */run.sh"),
         ("artifact-in-script", "run: find . -name '*.txt' -exec cat {} +"),
         ("artifact-in-script", "run: echo $(< \"$FILE\")"),
@@ -159,7 +160,8 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         let broken = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
         assert!(codes(&broken).contains(&code), "{code} {step}: {:?}", codes(&broken));
     }
-    for step in ["run: echo done", "run: crcr report --status completed"] {
+    let own = "run: echo '::add-matcher::.github/matcher.json'";
+    for step in ["run: echo done", own, "run: crcr report --status completed"] {
         let right = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
         assert_eq!(codes(&right), [""; 0], "{step}");
     }
