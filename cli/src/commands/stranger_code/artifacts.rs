@@ -217,7 +217,7 @@ fn folder_of(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{codes, with_rights};
+    use super::super::tests::{codes, codes_of, with_rights};
 
     /// A Dockerfile in it has commands that the build runs beside the registry's token.
     #[test]
@@ -274,6 +274,36 @@ mod tests {
             "softprops/action-gh-release@v2\n        with: {files: notes.md}",
         ] {
             assert_eq!(publish(step), [""; 0], "{step}");
+        }
+    }
+
+    /// Such as what deploys the site that a release built.
+    #[test]
+    fn artifact_of_a_workflow_that_only_pushes_start_is_the_repositorys_own() {
+        let found = |name: &str, followed: &str| {
+            let run = "run-id: '${{ github.event.workflow_run.id }}'";
+            let steps = format!(
+                "      - uses: actions/download-artifact@v7\n        with: {{name: site, path: dist, {run}}}\n      - \
+                 run: ./dist/deploy.sh\n"
+            );
+            let event = format!("{{workflow_run: {{workflows: [{name}]}}}}");
+            let deploy = with_rights(&event, &steps);
+            let files =
+                [(".github/workflows/d.yml", &*deploy), (".github/workflows/r.yml", followed)];
+            codes_of(&files)
+        };
+        for (name, followed) in [
+            ("Release", "name: Release\non: {push: {tags: ['v*']}, release: {}}\njobs: {}"),
+            (".github/workflows/r.yml", "on: push\njobs: {}"),
+        ] {
+            assert_eq!(found(name, followed), [""; 0], "{followed}");
+        }
+        for (name, followed) in [
+            ("Release", "name: Release\non: [push, pull_request]\njobs: {}"),
+            ("Release", "name: Other\non: push\njobs: {}"),
+            ("'Release, Other'", "name: Release\non: push\njobs: {}"),
+        ] {
+            assert_eq!(found(name, followed), ["artifact-in-script"], "{name} {followed}");
         }
     }
 
