@@ -36,12 +36,30 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
 /// It shows logs, uploads what is there, cleans up or looks at what earlier steps did, and may itself fail for lack of
 /// what the failed step would have made.
 pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
-    RUNS_WHATEVER_HAPPENED.is_match(step)
+    let start_of = |regex: &Regex| regex.find(step).map(|found| found.start());
+    let comes_first = |at: usize| start_of(&TESTS_OR_BUILDS).is_none_or(|tests| at < tests);
+    SHOWS_STATE.is_match(step) || start_of(&ENDS_A_JOB).is_some_and(comes_first)
 }
 
-static RUNS_WHATEVER_HAPPENED: LazyLock<Regex> = LazyLock::new(|| {
+/// Commands that look at what is there, and actions that publish reports. In a command, `--cov-report` and `--junitxml` are
+/// options of tests.
+static SHOWS_STATE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|.*(?:-report|annotat|artifact|cache/save|clean[-_]?up|codecov|comment|coveralls|create-an-issue|github-script|junit|kubectl get|notify|prune|publish-unit|slack|summary|tear[-_]?down|upload|\blogs\b| (?:describe|down|stop)(?:\s|$)))",
+        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|[\w.-]+/\S*(?:-report|junit)\S*@)",
+    )
+});
+
+/// What uploads, notifies or cleans up.
+static ENDS_A_JOB: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"(?i)annotat|artifact|cache/save|clean[-_]?up|codecov|comment|coveralls|create-an-issue|github-script|kubectl get|notify|prune|publish-unit|slack|summary|tear[-_]?down|upload|\blogs\b| (?:describe|down|stop)(?:\s|$)",
+    )
+});
+
+/// A command that tests or builds may have such a word behind it: `pytest tests/upload`, `cargo build -p uploader`.
+static TESTS_OR_BUILDS: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"(?i)[ /](?:\w*test|tests|tox|nox|jest|mocha|rspec|phpunit|(?:cargo|docker|go|gradlew?|make|run) (?:build|check))(?:[ :]|$)",
     )
 });
 
@@ -121,7 +139,9 @@ mod tests {
             "codecov/codecov-action@v5",
             "dorny/test-reporter@v2",
             "actions/github-script@v7",
+            "mikepenz/action-junit-report@v5",
             "docker compose logs > all.txt",
+            "docker compose logs test",
             "cat build/config.log",
             "docker compose down",
             "if [ \"$OUTCOME\" != success ]; then",
@@ -129,7 +149,15 @@ mod tests {
         ] {
             assert!(runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
         }
-        for step in ["pytest tests", "make -C docs html", "golangci/golangci-lint-action@v6"] {
+        for step in [
+            "pytest tests",
+            "make -C docs html",
+            "golangci/golangci-lint-action@v6",
+            "pytest --cov=app --cov-report=xml --junitxml=out.xml",
+            "npx playwright test --reporter=junit",
+            "go test ./upload/...",
+            "cargo build -p uploader",
+        ] {
             assert!(!runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
         }
     }

@@ -87,6 +87,11 @@ fn step_that_was_allowed_to_fail_gives_way_to_the_one_that_ended_the_job() {
     let late = "Error: context deadline exceeded";
     let of_script = step("helm upgrade --install app chart --wait", late, 1);
     assert_eq!(found_line(&format!("{allowed}{of_script}Post job cleanup.\n")), late);
+    let failure = "FAILED tests/test_a.py::test_a - assert 1 == 2";
+    for tests in ["pytest --cov=app --cov-report=xml", "pytest --junitxml=out.xml tests/upload"] {
+        let tests = step(tests, failure, 1);
+        assert_eq!(found_line(&format!("{allowed}{tests}Post job cleanup.\n")), failure);
+    }
     let missing = "##[error]The version '3.6' with architecture 'x64' was not found.";
     let of_action = step("actions/setup-python@v5", missing, 0);
     assert_eq!(found_line(&format!("{allowed}{of_action}Post job cleanup.\n")), missing);
