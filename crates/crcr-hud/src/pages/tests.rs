@@ -410,6 +410,7 @@ fn nothing(model: &TestsModel) -> Markup {
         model.repositories.iter().any(|name| name.eq_ignore_ascii_case(&model.repository));
     html! { p.note {
         @if !is_known { "No result of a test of " bdi { (model.repository) } " is stored." }
+        @else if model.owner.is_some() && !model.owners_known { "CODEOWNERS isn't known, so no test has an owner here." }
         @else if model.all_branches { "No such test in these days." }
         @else { "No such test on the default branch in these days." }
     } }

@@ -106,6 +106,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
         ("repo=acme/gadgets", "No result of a test of <bdi>acme/gadgets</bdi> is stored."),
         ("q=none", "No such test on the default branch in these days."),
         ("q=none&branches=all", "No such test in these days."),
+        ("owner=alice&branches=all", "CODEOWNERS isn't known, so no test has an owner here."),
     ] {
         let (_, page) = site.get(&format!("/tests?{asked}")).await;
         assert!(page.contains(said), "{asked}: {page}");
