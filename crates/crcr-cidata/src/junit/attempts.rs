@@ -81,18 +81,8 @@ impl Repetitions {
             let groups = repeated(cases, of_element);
             let is_rerun = is_rerun(cases, &groups);
             let is_of_each_worker = is_of_each_worker(&groups, of_element);
-            let groups = groups.into_iter().flat_map(|group| match group[0].repeats {
-                RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
-                RepeatedTest::Unittest => runs_of_failures(cases, &group),
-                RepeatedTest::Surefire if is_of_tests(cases, &group) => {
-                    retries_of_testng(cases, &group)
-                }
-                // The first run again is that on another device.
-                RepeatedTest::Numbered => {
-                    group.chunk_by(|a, b| a.run < b.run).map(<[_]>::to_vec).collect()
-                }
-                _ => vec![group],
-            });
+            let groups =
+                groups.into_iter().flat_map(|group| runs_of_one(cases, group, is_xctest_rerun));
             for group in groups.collect::<Vec<_>>() {
                 let first = group[0].position as usize;
                 let is_suite = cases[first].kind == TestRowKind::Suite;
@@ -240,6 +230,22 @@ fn is_xctest_rerun(cases: &[TestCase], candidates: &[PossibleAttempt]) -> bool {
         }
     }
     passed_once > 0
+}
+
+/// Parts of a group, each with the attempts of one test.
+fn runs_of_one<'a>(
+    cases: &[TestCase],
+    group: Vec<&'a PossibleAttempt>,
+    is_xctest_rerun: bool,
+) -> Vec<Vec<&'a PossibleAttempt>> {
+    match group[0].repeats {
+        RepeatedTest::Xctest if !is_xctest_rerun => runs_of_failures(cases, &group),
+        RepeatedTest::Unittest => runs_of_failures(cases, &group),
+        RepeatedTest::Surefire if is_of_tests(cases, &group) => retries_of_testng(cases, &group),
+        // The first run again is that on another device.
+        RepeatedTest::Numbered => group.chunk_by(|a, b| a.run < b.run).map(<[_]>::to_vec).collect(),
+        _ => vec![group],
+    }
 }
 
 /// Parts of a group, in each of which every element is a failed assertion, or a failed part, of one test.

@@ -665,19 +665,8 @@ impl<'r> Evidence<'r> {
         self.keep_elsewhere();
         let elsewhere = std::mem::take(&mut self.elsewhere);
         let mut lines = self.weigh(elsewhere, 0, end, None);
-        let is_step_known = self.has_steps && !self.is_guessed;
         for line in &mut lines {
-            // A step may pass although its command failed, such as one in a pipe, and then the next one fails for it.
-            let shape = line.candidate.shape;
-            let is_new = self.baseline.and_then(|logs| logs.is_in_green(shape)) == Some(false);
-            // A command that passed did without what it couldn't compile, such as an optional part of a package.
-            let ordinal = line.candidate.ordinal;
-            let is_before = self.failed_command.is_some_and(|start| ordinal < start);
-            let is_overcome = is_before && !is_new && self.is_of_compiler(line);
-            if is_overcome {
-                line.features.flag(Trait::SpecificRule, false);
-            }
-            line.features.flag(Trait::OtherStep, is_overcome || (is_step_known && !is_new));
+            self.flag_other_step(line);
         }
         let counting = self.counting_sections();
         let last = counting.iter().rposition(|counts| *counts);
@@ -689,19 +678,29 @@ impl<'r> Evidence<'r> {
             for mut line in section.lines {
                 line.features.flag(Trait::LastFailingSection, last == Some(index));
                 if !counting[index] {
-                    line.section = None;
-                    line.features.flag(Trait::FailingSection, false);
-                    line.features.flag(Trait::NearTheEnd, false);
-                    line.features.flag(Trait::OtherStep, true);
-                    // As of every line outside failed sections.
-                    let distance = end.saturating_sub(line.candidate.ordinal);
-                    line.features.set(Trait::DistanceToEnd, log_count_u64(distance));
+                    put_outside(&mut line, end);
                 }
                 lines.push(line);
             }
         }
         lines.sort_by_key(|line| line.candidate.ordinal);
         WeighedLog { rules: self.rules, lines, failed_sections }
+    }
+
+    /// Says of a line outside failed sections whether it is of a step that hardly explains why another one failed.
+    fn flag_other_step(&self, line: &mut WeighedLine) {
+        // A step may pass although its command failed, such as one in a pipe, and then the next one fails for it.
+        let shape = line.candidate.shape;
+        let is_new = self.baseline.and_then(|logs| logs.is_in_green(shape)) == Some(false);
+        // A command that passed did without what it couldn't compile, such as an optional part of a package.
+        let ordinal = line.candidate.ordinal;
+        let is_before = self.failed_command.is_some_and(|start| ordinal < start);
+        let is_overcome = is_before && !is_new && self.is_of_compiler(line);
+        if is_overcome {
+            line.features.flag(Trait::SpecificRule, false);
+        }
+        let is_step_known = self.has_steps && !self.is_guessed;
+        line.features.flag(Trait::OtherStep, is_overcome || (is_step_known && !is_new));
     }
 
     /// Which of the failed steps may have ended the job, if its steps are known. Those that run whatever happened
@@ -720,6 +719,16 @@ impl<'r> Evidence<'r> {
         }
         counting
     }
+}
+
+/// Weighs a line of a failed section that doesn't count as one outside such sections.
+fn put_outside(line: &mut WeighedLine, end: u64) {
+    line.section = None;
+    line.features.flag(Trait::FailingSection, false);
+    line.features.flag(Trait::NearTheEnd, false);
+    line.features.flag(Trait::OtherStep, true);
+    let distance = end.saturating_sub(line.candidate.ordinal);
+    line.features.set(Trait::DistanceToEnd, log_count_u64(distance));
 }
 
 /// Whether a line of a failed section says enough to be named.

@@ -214,23 +214,30 @@ fn job_or_run(hud: &Hud, repository: &str, row: &WebhookRow) -> Option<SearchHit
     Some(SearchHit { kind: HitKind::Job, path, name })
 }
 
+/// The commits of `1a2b3c4` or `commit 1a2b3c4`.
+async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_ascii_lowercase();
+    let sha = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
+    if !commit::is_prefix(sha) {
+        return Ok(vec![]);
+    }
+    let commits = commit::find(hud, &hud.upstream, sha).await?;
+    let path = |found: &commit::FoundCommit| match &*commits {
+        [_] => format!("/commit/{}", found.sha),
+        _ => commit_path(hud, &found.repository, &found.sha),
+    };
+    let hit = |found: &commit::FoundCommit| SearchHit {
+        kind: HitKind::Commit,
+        path: path(found),
+        name: format!("{} {} {}", found.repository, short_sha(&found.sha), found.title),
+    };
+    Ok(commits.iter().map(hit).collect())
+}
+
 /// All that fits, in the order of its kinds.
 async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let mut hits = numbered(hud, text).await?;
-    let lower = text.to_ascii_lowercase();
-    let sha = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
-    if commit::is_prefix(sha) {
-        let commits = commit::find(hud, &hud.upstream, sha).await?;
-        let path = |found: &commit::FoundCommit| match &*commits {
-            [_] => format!("/commit/{}", found.sha),
-            _ => commit_path(hud, &found.repository, &found.sha),
-        };
-        hits.extend(commits.iter().map(|found| SearchHit {
-            kind: HitKind::Commit,
-            path: path(found),
-            name: format!("{} {} {}", found.repository, short_sha(&found.sha), found.title),
-        }));
-    }
+    hits.extend(with_sha(hud, text).await?);
     if !hits.is_empty() {
         hits.sort_by_key(|hit| hit.kind);
         return Ok(hits);

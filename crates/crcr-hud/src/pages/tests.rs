@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::test::MAX_DAYS as MAX_TEST_DAYS;
+use super::test::{MAX_DAYS as MAX_TEST_DAYS, number};
 use crate::address::{Sorted, address, sort_header};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::files::RepositoryFiles;
@@ -148,9 +148,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let sort = given(&query.sort).or(given(&query.show)).unwrap_or_else(|| "flaky".to_owned());
     let sort = TestSort::ALL.into_iter().find(|known| known.as_str() == sort);
     let sort = sort.ok_or_else(|| wrong("`sort` has to be `flaky`, `failing`, `slow` or `new`"))?;
-    let days = given(&query.days).unwrap_or_else(|| "7".to_owned());
-    let days = days.parse().ok().filter(|days| (1..=MAX_DAYS).contains(days));
-    let days = days.ok_or_else(|| wrong("`days` has to be a number from 1 to 366"))?;
+    let days = number("days", query.days.as_deref(), 7, 1..=MAX_DAYS)?;
     let page = given(&query.page).unwrap_or_else(|| "1".to_owned());
     let page = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
     let page = page.ok_or_else(|| {
@@ -190,9 +188,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let listed = |stats| listed(stats, &repository, files.as_ref(), today);
     let mut tests: Vec<ListedTest> = tests.into_iter().map(listed).collect();
     if let Some(owner) = &owner {
-        let name = owner.to_lowercase();
-        tests.retain(|test| test.owners.iter().any(|owner| has_name(owner, &name)));
-        tests.drain(..first.min(tests.len()));
+        keep_owned(&mut tests, owner, first);
     }
     let has_more = tests.len() > PER_PAGE;
     tests.truncate(PER_PAGE);
@@ -231,6 +227,13 @@ fn listed(
             && entry.matches(&stats.suite, &stats.classname, &stats.name, variant)
     });
     ListedTest { owners: owners.unwrap_or_default(), is_quarantined, stats }
+}
+
+/// Keeps the tests of the owners with this text in the name, without the first ones: those of pages before.
+fn keep_owned(tests: &mut Vec<ListedTest>, owner: &str, first: usize) {
+    let name = owner.to_lowercase();
+    tests.retain(|test| test.owners.iter().any(|owner| has_name(owner, &name)));
+    tests.drain(..first.min(tests.len()));
 }
 
 /// Whether an owner's name has the text, with the `@` before it or without.

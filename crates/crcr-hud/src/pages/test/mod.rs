@@ -259,7 +259,7 @@ pub(crate) async fn build(
     Ok(model)
 }
 
-fn number(
+pub(crate) fn number(
     name: &str,
     value: Option<&str>,
     default: i64,
