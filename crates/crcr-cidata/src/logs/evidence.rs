@@ -15,7 +15,8 @@ use super::line_marks::{LineMarks, MarkedLine};
 use super::line_shape::{is_of_checker, is_stack_frame, names_file, names_source_file};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{
-    SectionEnd, SectionStart, lacks_artifact, runs_whatever_happened, section_end, section_start,
+    SectionEnd, SectionStart, is_after_script, lacks_artifact, runs_whatever_happened, section_end,
+    section_start, tests_or_builds,
 };
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
@@ -147,8 +148,7 @@ impl<'r> Evidence<'r> {
                 if text.starts_with(b"$ ") {
                     self.command_start = ordinal;
                 }
-                let line_number = chunk.segments[line.segment].line_number;
-                self.start_section(start, text, ordinal, line_number);
+                self.start_section(start, chunk, line.segment);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
@@ -250,9 +250,15 @@ impl<'r> Evidence<'r> {
         }
     }
 
-    fn start_section(&mut self, start: SectionStart, text: &[u8], ordinal: u64, line_number: u64) {
+    fn start_section(&mut self, start: SectionStart, chunk: &CleanChunk, segment: usize) {
+        let text = chunk.segment(segment);
+        let ordinal = self.ordinal + segment as u64;
+        let line_number = chunk.segments[segment].line_number;
         if start == SectionStart::EchoEnd {
             if self.section.is_echo {
+                if self.script_tests_or_builds(chunk, segment) {
+                    self.section.runs_whatever_happened = false;
+                }
                 self.section.is_echo = false;
                 self.section.start = ordinal + 1;
                 self.section.start_line = line_number + 1;
@@ -279,6 +285,17 @@ impl<'r> Evidence<'r> {
             },
         );
         self.remember_elsewhere(before.pool);
+    }
+
+    /// Whether the script whose echo ends here tests or builds, maybe below a first line such as `if` or `echo`. One
+    /// that began in the chunk before goes by its first line alone.
+    fn script_tests_or_builds(&self, chunk: &CleanChunk, end: usize) -> bool {
+        let first = self.section.start.checked_sub(self.ordinal);
+        let Some(first) = first.and_then(|first| usize::try_from(first).ok()) else {
+            return false;
+        };
+        let lines = (first + 1..end).map(|index| chunk.segment(index));
+        lines.take_while(|line| !is_after_script(line)).any(tests_or_builds)
     }
 
     fn end_section(&mut self, how: SectionEnd, chunk: &CleanChunk, segment: usize) {

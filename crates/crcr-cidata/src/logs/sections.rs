@@ -41,11 +41,24 @@ pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
     SHOWS_STATE.is_match(step) || start_of(&ENDS_A_JOB).is_some_and(comes_first)
 }
 
+/// Whether a line of a script tests or builds, and doesn't only speak of it.
+pub(super) fn tests_or_builds(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    let others = [&b"#"[..], b"[", b"cat ", b"echo ", b"grep ", b"if ", b"printf ", b"test "];
+    let command = line.split(|byte| b"'\"".contains(byte)).next().unwrap_or_default();
+    !others.iter().any(|start| line.starts_with(start)) && TESTS_OR_BUILDS.is_match(command)
+}
+
+/// Whether the echo of a step goes on with what isn't its script.
+pub(super) fn is_after_script(line: &[u8]) -> bool {
+    [&b"shell: "[..], b"with:", b"env:"].iter().any(|start| line.starts_with(start))
+}
+
 /// Commands that look at what is there, and actions that publish reports. In a command, `--cov-report` and `--junitxml` are
 /// options of tests.
 static SHOWS_STATE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|find|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|[\w.-]+/\S*(?:-report|junit)\S*@)",
+        r"(?i)^##\[group\]Run (?:(?:cat|df|dmesg|echo|exit|head|if|journalctl|kill|ls|tail|test|\[+)(?:\s|$)|find [^|]*$|[\w.-]+/\S*(?:-report|junit)\S*@)",
     )
 });
 
@@ -59,7 +72,7 @@ static ENDS_A_JOB: LazyLock<Regex> = LazyLock::new(|| {
 /// A command that tests or builds may have such a word behind it: `pytest tests/upload`, `cargo build -p uploader`.
 static TESTS_OR_BUILDS: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"(?i)[ /](?:\w*test|tests|tox|nox|jest|mocha|rspec|phpunit|(?:cargo|docker|go|gradlew?|make|run) (?:build|check))(?:[ :]|$)",
+        r"(?i)(?:^|[ /])(?:\w*test|tests|tox|nox|jest|mocha|rspec|phpunit|(?:cargo|docker|go|gradlew?|make|run) (?:build|check))(?:[ :]|$)",
     )
 });
 
@@ -142,6 +155,7 @@ mod tests {
             "mikepenz/action-junit-report@v5",
             "docker compose logs > all.txt",
             "docker compose logs test",
+            "find . -name '*.log'",
             "cat build/config.log",
             "docker compose down",
             "if [ \"$OUTCOME\" != success ]; then",
@@ -157,8 +171,21 @@ mod tests {
             "npx playwright test --reporter=junit",
             "go test ./upload/...",
             "cargo build -p uploader",
+            "find . -name '*.sh' | xargs shellcheck",
         ] {
             assert!(!runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_script_that_test_or_build_are_told_from_those_that_speak_of_it() {
+        for line in ["pytest", "  xvfb-run -a npm test", "cd app && cargo build --release"] {
+            assert!(tests_or_builds(line.as_bytes()), "{line}");
+        }
+        for line in
+            ["echo the tests failed", "# all tests", "test -f a", "notify 'the test failed'"]
+        {
+            assert!(!tests_or_builds(line.as_bytes()), "{line}");
         }
     }
 

@@ -92,6 +92,14 @@ fn step_that_was_allowed_to_fail_gives_way_to_the_one_that_ended_the_job() {
         let tests = step(tests, failure, 1);
         assert_eq!(found_line(&format!("{allowed}{tests}Post job cleanup.\n")), failure);
     }
+    for script in ["if [ \"$RUNNER_OS\" == Linux ]; then\n  pytest\nfi", "echo begin\npytest"] {
+        let (first, _) = script.split_once('\n').unwrap();
+        let tests = format!(
+            "##[group]Run {first}\n{script}\nshell: bash -e {{0}}\n##[endgroup]\n{failure}\n\
+             ##[error]Process completed with exit code 1.\n"
+        );
+        assert_eq!(found_line(&format!("{allowed}{tests}Post job cleanup.\n")), failure);
+    }
     let missing = "##[error]The version '3.6' with architecture 'x64' was not found.";
     let of_action = step("actions/setup-python@v5", missing, 0);
     assert_eq!(found_line(&format!("{allowed}{of_action}Post job cleanup.\n")), missing);
