@@ -41,7 +41,7 @@ pub struct RelayWarning {
     pub page: Option<String>,
 }
 
-/// Reads what is wrong with the relay itself. It is asked for the first page each time.
+/// Reads what is wrong with the relay itself. Every request of the first page calls it.
 pub type WarningsReader =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<RelayWarning>> + Send>> + Send + Sync>;
 

@@ -196,7 +196,7 @@ fn on_github(hud: &Hud, asked: &Parts) -> Option<(String, String)> {
     }
 }
 
-/// What is known of the repository of a job, a test or a branch that isn't.
+/// Lists of a repository's jobs, tests or branches, for a page about one that isn't known.
 fn lists(path: &str) -> Vec<(String, String)> {
     let parts: Vec<&str> = path.trim_start_matches('/').splitn(4, '/').collect();
     let [kind, owner, repo, rest @ ..] = parts.as_slice() else { return vec![] };

@@ -248,7 +248,7 @@ fn runs_of_one<'a>(
     }
 }
 
-/// Parts of a group, in each of which every element is a failed assertion, or a failed part, of one test.
+/// Parts of a group, each with the failed assertions, or the failed parts, of one test.
 fn runs_of_failures<'a>(
     cases: &[TestCase],
     group: &[&'a PossibleAttempt],

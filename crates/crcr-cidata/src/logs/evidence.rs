@@ -93,7 +93,7 @@ pub(super) struct Evidence<'r> {
     has_steps: bool,
     /// Where the last command of Travis starts.
     command_start: u64,
-    /// Where the first one starts that Travis says has failed. It stops at one that fails before the script.
+    /// Where the first command starts that Travis says has failed. Before the script, Travis stops at such a command.
     failed_command: Option<u64>,
     elsewhere: Vec<LineCandidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,

@@ -46,7 +46,7 @@ impl Codeowners {
         self.rules.iter().rev().find(is_of).map_or(&[], |rule| &rule.owners)
     }
 
-    /// Whether somebody owns files for whom this holds.
+    /// Whether any rule names an owner who is wanted.
     pub fn has_owner(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
         self.rules.iter().flat_map(|rule| &rule.owners).any(|owner| is_wanted(owner))
     }

@@ -57,7 +57,7 @@ pub(crate) struct JobModel {
     /// What its webhooks said; `None` if none was received.
     pub(crate) job: Option<WorkflowJob>,
     pub(crate) steps: Vec<WorkflowStep>,
-    /// The jobs of a whole run that failed.
+    /// The failed jobs, if this is a whole run.
     pub(crate) failed_jobs: Vec<WorkflowJob>,
     pub(crate) log: Option<JobLogRow>,
     pub(crate) commit: Option<BranchCommit>,
@@ -182,7 +182,7 @@ async fn run(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<WorkflowJob>,
     Ok(hud.results.current_things(&query).await?.iter().find_map(WorkflowJob::of_run))
 }
 
-/// Webhooks of a run's jobs may come after its own.
+/// The failed jobs of a run, whose webhooks may come after the run's own.
 async fn failed_jobs_of(
     hud: &Hud,
     repo: &RepoName,

@@ -35,7 +35,7 @@ const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
 const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
-/// Jobs that ended since then are known by their name, and others if none is.
+/// Jobs of these days are searched by name, and older ones only if none of these has it.
 const JOB_DAYS: i64 = 7;
 /// The longest window of the trends, which have jobs and runners of before.
 const LONGEST_WINDOW: &str = "90d";

@@ -28,7 +28,7 @@ const MAX_DAYS: i64 = 366;
 const MAX_JOBS: usize = 500;
 /// Days in which the search looks for tests.
 const SEARCHED_DAYS: i64 = 30;
-/// Tests of a ranking that an owner's are chosen from: who owns them isn't stored with them.
+/// Tests of a ranking that are compared with an owner: owners aren't stored with tests.
 const MAX_OWNED: usize = 2000;
 /// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
 const MAX_REPOSITORIES: usize = 5;
@@ -104,7 +104,7 @@ pub(crate) struct TestsModel {
     pub(crate) owner: Option<String>,
     /// Whether the repository's CODEOWNERS is known.
     pub(crate) owners_known: bool,
-    /// An owner's tests are looked for in only this many, if there are more.
+    /// How many tests of the ranking were compared with the owner, if there may be more of them.
     pub(crate) first_only: Option<usize>,
     pub(crate) page: usize,
     pub(crate) has_more: bool,
