@@ -58,7 +58,9 @@ impl Codeowners {
             // Where Maven and Gradle have the tests of a project. A class in another one is in the file of that.
             let outermost = path.split_once('$').map_or(&*path, |(class, _)| class);
             let of_java = format!("src/test/java/{outermost}.java");
-            let places = if is_java_class(class) { vec![&*path, &*of_java] } else { vec![&*path] };
+            // Packages of Python are called `io` or `dev`, too.
+            let is_java = is_java_class(class) && !path.ends_with(".py");
+            let places = if is_java { vec![&*path, &*of_java] } else { vec![&*path] };
             return self.owners_of_any(&places);
         };
         // Runners check a repository out into `…/NAME/NAME`.
@@ -257,7 +259,9 @@ mod tests {
         let of = |class| java.owners_of_test("acme/app", None, class);
         assert_eq!(of("com.acme.ui.ButtonTest"), ["@ui"]);
         assert_eq!(of("com.acme.MainTest"), ["@src"]);
-        assert!(of("tests.ops.TestAdd").is_empty(), "a module of Python");
+        for python in ["tests.ops.TestAdd", "dev.tools.test_ops.TestAdd"] {
+            assert!(of(python).is_empty(), "{python}: a module of Python");
+        }
         let files = Codeowners::parse("* @all\n*.java @java\n/src/**/ButtonTest.java @button\n");
         let of = |class| files.owners_of_test("acme/app", None, class);
         assert_eq!(of("com.acme.ui.LinkTest"), ["@java"]);
