@@ -15,8 +15,8 @@ use super::line_marks::{LineMarks, MarkedLine};
 use super::line_shape::{is_of_checker, is_stack_frame, names_file, names_source_file};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{
-    SectionEnd, SectionStart, is_after_script, lacks_artifact, runs_whatever_happened, section_end,
-    section_start, tests_or_builds,
+    SectionEnd, SectionStart, is_after_script, is_job_work, lacks_artifact, runs_whatever_happened,
+    section_end, section_start,
 };
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
@@ -256,7 +256,7 @@ impl<'r> Evidence<'r> {
         let line_number = chunk.segments[segment].line_number;
         if start == SectionStart::EchoEnd {
             if self.section.is_echo {
-                if self.script_tests_or_builds(chunk, segment) {
+                if self.does_job_work(chunk, segment) {
                     self.section.runs_whatever_happened = false;
                 }
                 self.section.is_echo = false;
@@ -287,15 +287,15 @@ impl<'r> Evidence<'r> {
         self.remember_elsewhere(before.pool);
     }
 
-    /// Whether the script whose echo ends here tests or builds, maybe below a first line such as `if` or `echo`. One
-    /// that began in the chunk before goes by its first line alone.
-    fn script_tests_or_builds(&self, chunk: &CleanChunk, end: usize) -> bool {
+    /// Whether the script whose echo ends here tests, builds or releases, maybe below a first line such as `if` or `echo`.
+    /// One that began in the chunk before goes by its first line alone.
+    fn does_job_work(&self, chunk: &CleanChunk, end: usize) -> bool {
         let first = self.section.start.checked_sub(self.ordinal);
         let Some(first) = first.and_then(|first| usize::try_from(first).ok()) else {
             return false;
         };
         let lines = (first + 1..end).map(|index| chunk.segment(index));
-        lines.take_while(|line| !is_after_script(line)).any(tests_or_builds)
+        lines.take_while(|line| !is_after_script(line)).any(is_job_work)
     }
 
     fn end_section(&mut self, how: SectionEnd, chunk: &CleanChunk, segment: usize) {

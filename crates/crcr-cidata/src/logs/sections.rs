@@ -37,16 +37,16 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
 /// what the failed step would have made.
 pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
     let start_of = |regex: &Regex| regex.find(step).map(|found| found.start());
-    let comes_first = |at: usize| start_of(&TESTS_OR_BUILDS).is_none_or(|tests| at < tests);
+    let comes_first = |at: usize| start_of(&JOB_WORK).is_none_or(|tests| at < tests);
     SHOWS_STATE.is_match(step) || start_of(&ENDS_A_JOB).is_some_and(comes_first)
 }
 
-/// Whether a line of a script tests or builds, and doesn't only speak of it.
-pub(super) fn tests_or_builds(line: &[u8]) -> bool {
+/// Whether a line of a script tests, builds or releases, and doesn't only speak of it.
+pub(super) fn is_job_work(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     let others = [&b"#"[..], b"[", b"cat ", b"echo ", b"grep ", b"if ", b"printf ", b"test "];
     let command = line.split(|byte| b"'\"".contains(byte)).next().unwrap_or_default();
-    !others.iter().any(|start| line.starts_with(start)) && TESTS_OR_BUILDS.is_match(command)
+    !others.iter().any(|start| line.starts_with(start)) && JOB_WORK.is_match(command)
 }
 
 /// Whether the echo of a step goes on with what isn't its script.
@@ -69,10 +69,11 @@ static ENDS_A_JOB: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// A command that tests or builds may have such a word behind it: `pytest tests/upload`, `cargo build -p uploader`.
-static TESTS_OR_BUILDS: LazyLock<Regex> = LazyLock::new(|| {
+/// What a job is for: tests, builds and releases. Such a command may have a word of the others behind it, as `twine upload`
+/// and `cargo build -p uploader`.
+static JOB_WORK: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"(?i)(?:^|[ /])(?:\w*test|tests|tox|nox|jest|mocha|rspec|phpunit|(?:cargo|docker|go|gradlew?|make|run) (?:build|check))(?:[ :]|$)",
+        r"(?i)(?:^|[ /])(?:\w*test|tests|tox|nox|jest|mocha|rspec|phpunit|twine|gh release|(?:cargo|docker|go|gradlew?|make|run) (?:build|check))(?:[ :]|$)",
     )
 });
 
@@ -171,6 +172,8 @@ mod tests {
             "npx playwright test --reporter=junit",
             "go test ./upload/...",
             "cargo build -p uploader",
+            "twine upload dist/*",
+            "gh release upload v1 app.zip",
             "find . -name '*.sh' | xargs shellcheck",
         ] {
             assert!(!runs_whatever_happened(format!("##[group]Run {step}").as_bytes()), "{step}");
@@ -178,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_script_that_test_or_build_are_told_from_those_that_speak_of_it() {
+    fn lines_of_a_script_that_test_build_or_release_are_told_from_those_that_speak_of_it() {
         for line in ["pytest", "  xvfb-run -a npm test", "cd app && cargo build --release"] {
-            assert!(tests_or_builds(line.as_bytes()), "{line}");
+            assert!(is_job_work(line.as_bytes()), "{line}");
         }
         for line in
             ["echo the tests failed", "# all tests", "test -f a", "notify 'the test failed'"]
         {
-            assert!(!tests_or_builds(line.as_bytes()), "{line}");
+            assert!(!is_job_work(line.as_bytes()), "{line}");
         }
     }
 
