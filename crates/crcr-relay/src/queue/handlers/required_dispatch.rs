@@ -22,7 +22,8 @@ pub(super) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<S
     Ok(known.into_iter().filter_map(|read| read.value.flatten()).collect())
 }
 
-/// Adds the dispatches of those deliveries that a backend whose check is required hasn't got.
+/// Adds the dispatches of those deliveries that a backend whose check is required hasn't got, or at L1, where no report
+/// was expected of it.
 pub(super) async fn add_lacking(
     relay: &Relay,
     repo: &RepoName,
@@ -34,14 +35,14 @@ pub(super) async fn add_lacking(
     }
     let keys = deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
     let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-    let lacking = deliveries.into_iter().zip(known).filter(|(_, known)| known.value.is_none());
+    let lacking = deliveries.into_iter().zip(known).filter(|(_, known)| !expects_report(known));
     batch.tasks.extend(lacking.map(|(delivery, _)| {
         TaskKind::RequiredDispatch { delivery, repo: repo.clone() }.task(relay.now())
     }));
     Ok(())
 }
 
-/// Dispatches a delivery of an open head to a backend that has got nothing of the head, if its body is still there.
+/// Dispatches a delivery of an open head to a backend that reports nothing for the head, if its body is still there.
 pub(super) async fn run(
     relay: &Relay,
     delivery: &str,
@@ -53,11 +54,15 @@ pub(super) async fn run(
     let key = state_records::dispatch_key(delivery, repo);
     let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
     let head = Head::read(relay, repo, &record.head_sha, None).await?;
-    if before.value.is_some() || head.is_some() {
+    if expects_report(&before) || head.is_some() {
         return Ok(TaskDone::Finished);
     }
     let Some(dispatch) = planned(relay, record, repo).await? else { return Ok(TaskDone::Finished) };
     renamed_backend::queue(relay, (&known, record), &before, &dispatch).await
+}
+
+fn expects_report(known: &Versioned<Dispatch>) -> bool {
+    known.value.as_ref().is_some_and(Dispatch::expects_report)
 }
 
 /// The dispatch as the delivery would cause it by the allowlist of now. `None` if its head isn't open any more.

@@ -56,6 +56,21 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_n
     }
 }
 
+/// What it got at L1 expects no report.
+#[tokio::test]
+async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_l1_to_l4() {
+    let world = World::new().await;
+    world.enforce("L1: [acme/four]\n").await;
+    let _ = open(&world).await("acme/four");
+    assert_eq!(of(&world, DISPATCH), None);
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    received(&world)("acme/four").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().1.as_deref(), Some("success"));
+}
+
 /// Without it the queue would wait until it gives the group up.
 #[tokio::test]
 async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_comes_to_l4() {
