@@ -15,7 +15,7 @@ use crcr_store::{
 use jiff::Timestamp;
 
 use super::turns::RecordTurn;
-use super::{payload, planner};
+use super::{merge_groups, payload, planner};
 use crate::http::http_response::Refusal;
 use crate::limits;
 use crate::probes::backend_file;
@@ -98,8 +98,11 @@ pub(super) async fn accept(
                 return Ok(None);
             }
         }
-        None if !changes.add_work() => return Ok(Some(DeliveryOutcome::Ignored)),
-        None => {}
+        None => {
+            if !changes.add_work().await? {
+                return Ok(Some(DeliveryOutcome::Ignored));
+            }
+        }
     }
     if is_dispatched(webhook.event) {
         changes.add_all_dispatches().await?;
@@ -177,24 +180,24 @@ impl<'a> WebhookChanges<'a> {
     }
 
     /// What an event of no pull request causes besides dispatches. `false` if it causes nothing.
-    fn add_work(&mut self) -> bool {
+    async fn add_work(&mut self) -> Result<bool, StoreError> {
         let (relay, now) = (self.relay, self.now);
         let head_sha = match self.webhook.event {
             // Those are ordered.
-            UpstreamEvent::PullRequest(_) => return true,
+            UpstreamEvent::PullRequest(_) => return Ok(true),
             UpstreamEvent::Push(push) => {
                 relay.allowlist.refresh_soon();
                 &push.head_sha
             }
             UpstreamEvent::MergeGroup(group) => {
                 self.batch.set_inserts.push(open_head(relay, group.head_sha.clone(), now));
-                let key = state_records::merge_group_key(&relay.config.upstream, &group.head_sha);
-                self.batch.set(key, &Some(self.webhook.id), relay.expiry());
+                let id = self.webhook.id;
+                merge_groups::note_start(relay, &group.head_sha, id, &mut self.batch).await?;
                 &group.head_sha
             }
             UpstreamEvent::CheckRunRerequested(run) => {
                 let work = TaskKind::rerun_of(&run.name, &run.external_id, &run.head_sha, true);
-                let Some(work) = work else { return false };
+                let Some(work) = work else { return Ok(false) };
                 self.batch.tasks.push(work.task(now));
                 &run.head_sha
             }
@@ -204,7 +207,7 @@ impl<'a> WebhookChanges<'a> {
             }
         };
         self.delivery.head_sha.clone_from(head_sha);
-        true
+        Ok(true)
     }
 
     async fn add_all_dispatches(&mut self) -> Result<(), WebhookError> {

@@ -1,7 +1,7 @@
 //! Which merge groups still wait for their checks.
 
 use bytes::Bytes;
-use crcr_store::{StoreError, WriteBatch};
+use crcr_store::{StoreError, Versioned, WriteBatch, read_record};
 use serde::Deserialize;
 
 use crate::relay::Relay;
@@ -22,6 +22,21 @@ struct RawRepository {
 #[derive(Deserialize)]
 struct RawGroup {
     head_sha: String,
+}
+
+/// Writes down which delivery asks for the checks of a group, unless the group's end was delivered first.
+pub(super) async fn note_start(
+    relay: &Relay,
+    head_sha: &str,
+    delivery: &str,
+    batch: &mut WriteBatch,
+) -> Result<(), StoreError> {
+    let key = state_records::merge_group_key(&relay.config.upstream, head_sha);
+    let known: Versioned<Option<String>> = read_record(relay.store.as_ref(), key).await?;
+    if known.value.is_none() {
+        batch.update(&known, &Some(delivery.to_owned()), relay.expiry());
+    }
+    Ok(())
 }
 
 /// Writes down that a group has left the queue: it was merged or given up.

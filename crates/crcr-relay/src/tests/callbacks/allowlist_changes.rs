@@ -76,14 +76,15 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_
 async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_comes_to_l4() {
     let world = World::new().await;
     let state = world.github.state();
-    let [waiting, gone] = ["cc", "dd"].map(|digits| digits.repeat(20));
+    let [waiting, gone, gone_before] = ["cc", "dd", "ee"].map(|digits| digits.repeat(20));
     let send = async |group: &str, action: &str| {
         let mut payload = state.merge_group_payload(UPSTREAM, group);
         payload["action"] = json!(action);
         world.send(&state.world.delivery("merge_group", &payload)).await.0
     };
     world.enforce("L3:\n  npu:\n    acme/four: [dave]\n").await;
-    for group in [&waiting, &gone] {
+    send(&gone_before, "destroyed").await;
+    for group in [&waiting, &gone, &gone_before] {
         state.world.add_commit(UPSTREAM, group);
         assert_eq!(send(group, "checks_requested").await, StatusCode::ACCEPTED);
     }
@@ -97,7 +98,7 @@ async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_come
     four.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     let runs = state.world.check_runs(UPSTREAM);
-    assert!(runs.iter().all(|run| run.head_sha == waiting), "the other one has left the queue");
+    assert!(runs.iter().all(|run| run.head_sha == waiting), "the others have left the queue");
     let verdict = runs.iter().find(|run| run.name == DISPATCH).unwrap();
     assert_eq!(verdict.conclusion.as_deref(), Some("success"));
 }
