@@ -36,7 +36,9 @@ pub const SECRET_CHARS: usize = 16;
 pub const WRONG_TOKENS: u32 = 10;
 /// How long `/readyz` relies on its last successful write to the store, and waits for the next one.
 pub const READINESS_PERIOD: Duration = Duration::from_secs(5);
-/// How long it relies on a write that failed.
+/// How long the first page relies on what it found wrong with the relay: anybody can ask for it.
+pub const WARNINGS_PERIOD: Duration = Duration::from_secs(30);
+/// How long `/readyz` relies on a write that failed.
 pub const FAILED_READINESS_PERIOD: Duration = Duration::from_secs(1);
 /// Open connections of the operators' listener.
 pub const ADMIN_CONNECTIONS: usize = 50;
@@ -338,5 +340,6 @@ pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Tasks that the metrics look at: those that are due first.
 pub const METRIC_TASKS: usize = 1_000;
-/// Dead letters that the metrics count. Forks leave many, which may hide no other.
+/// Dead letters that the metrics count, and tasks of either state that the first page's warnings are about. Forks and
+/// accounts that ask to wait leave many, which may hide no other.
 pub const METRIC_DEAD_TASKS: usize = 20_000;

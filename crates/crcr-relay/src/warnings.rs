@@ -23,13 +23,13 @@ const EXPECTED_FAILURES: [&str; 5] =
 /// The page counts dispatches itself, by what became of them.
 const DISPATCH: &str = "dispatch";
 
-/// What was found last, and when: anybody can ask for the page.
+/// What was found last, and when.
 pub(crate) type LastWarnings = Mutex<Option<(Timestamp, Vec<RelayWarning>)>>;
 
 pub(crate) async fn read(relay: &Relay, last: &LastWarnings) -> Vec<RelayWarning> {
     let mut last = last.lock().await;
     if let Some((at, found)) = &*last
-        && relay.is_recent(*at, limits::READINESS_PERIOD)
+        && relay.is_recent(*at, limits::WARNINGS_PERIOD)
     {
         return found.clone();
     }
@@ -80,8 +80,8 @@ fn of_allowlist(status: &AllowlistStatus) -> Option<RelayWarning> {
 
 async fn of_store(relay: &Relay) -> Result<Vec<RelayWarning>, StoreError> {
     let store = relay.store.as_ref();
-    let ready = store.tasks(Some(TaskState::Ready), limits::METRIC_TASKS).await?;
-    let dead = store.tasks(Some(TaskState::Dead), limits::METRIC_TASKS).await?;
+    let ready = store.tasks(Some(TaskState::Ready), limits::METRIC_DEAD_TASKS).await?;
+    let dead = store.tasks(Some(TaskState::Dead), limits::METRIC_DEAD_TASKS).await?;
     let paused = relay.metrics.paused_servers();
     let mut found = of_waiting(&ready, &paused, &relay.config.upstream, relay.now());
     found.extend(of_dead(&dead));

@@ -16,6 +16,7 @@ use crate::admin::deliveries;
 use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::workers;
+use crate::warnings::{self, LastWarnings};
 
 async fn ready(world: &World) -> (StatusCode, Value) {
     world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await
@@ -181,6 +182,12 @@ async fn metrics(world: &World) -> String {
     world.relay.metrics.text(&MetricsInput::read(&world.relay).await)
 }
 
+/// What the first page says is wrong with the relay.
+async fn warnings_of(world: &World) -> String {
+    let found = warnings::read(&world.relay, &LastWarnings::default()).await;
+    found.into_iter().map(|warning| warning.text).collect::<Vec<_>>().join("\n")
+}
+
 #[tokio::test]
 async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
     let world = World::new().await;
@@ -193,6 +200,9 @@ async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
     assert!(text.contains("crcr_overdue_seconds{kind=\"sweep\"} 70"), "{text}");
     assert!(!text.contains("crcr_overdue_seconds{kind=\"dispatch\"}"), "{text}");
     assert!(text.contains("crcr_paused_lanes 1"), "{text}");
+    let warned = warnings_of(&world).await;
+    assert!(warned.contains("1 sweep task has waited for a worker"), "{warned}");
+    assert!(warned.contains("GitHub limits the calls for slow: 1100 tasks"), "{warned}");
 }
 
 #[tokio::test]
@@ -202,10 +212,12 @@ async fn dead_letters_about_deleted_forks_do_not_hide_a_newer_one() {
     queue_tasks(&world, &[of_forks]).await;
     give_up_all_tasks(&world).await;
     world.later(Duration::from_secs(60));
-    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1)]).await;
+    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1), ("forward", "hud:acme", 1)]).await;
     give_up_all_tasks(&world).await;
     let text = metrics(&world).await;
     assert!(text.contains("crcr_dead_tasks{kind=\"dispatch\"} 1"), "{text}");
+    let warned = warnings_of(&world).await;
+    assert!(warned.contains("1 result for the external HUD has been given up"), "{warned}");
 }
 
 #[tokio::test]
