@@ -101,7 +101,7 @@ async fn of_store(relay: &Relay) -> Result<Vec<RelayWarning>, StoreError> {
 
 /// Why tasks wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Wait {
+enum WaitReason {
     /// GitHub asked for a pause, for this account.
     Limited(String),
     Fails(String),
@@ -116,19 +116,19 @@ fn of_waiting(
     upstream: &RepoName,
     now: Timestamp,
 ) -> Vec<RelayWarning> {
-    let mut waits: BTreeMap<Wait, (usize, Timestamp)> = BTreeMap::new();
+    let mut waits: BTreeMap<WaitReason, (usize, Timestamp)> = BTreeMap::new();
     for task in ready {
         let (kind, server) = (task.kind(), server_of(&task.lane, upstream));
         // Lanes of other servers than GitHub are named by more than an account.
         let is_limited = paused.contains(&server) && !server.contains(':');
         let (wait, since) = if is_limited {
-            (Wait::Limited(server), task.created_at)
+            (WaitReason::Limited(server), task.created_at)
         } else if kind == DISPATCH || EXPECTED_FAILURES.contains(&kind.as_str()) {
             continue;
         } else if task.last_error.is_some() {
-            (Wait::Fails(kind), task.created_at)
+            (WaitReason::Fails(kind), task.created_at)
         } else {
-            (Wait::Stuck(kind), task.due_at)
+            (WaitReason::Stuck(kind), task.due_at)
         };
         if now.duration_since(since) > LATE {
             let (count, oldest) = waits.entry(wait).or_insert((0, since));
@@ -136,19 +136,19 @@ fn of_waiting(
             *oldest = since.min(*oldest);
         }
     }
-    let tell = |(wait, (count, oldest)): (Wait, (usize, Timestamp))| {
-        let minutes = now.duration_since(oldest).as_mins();
+    let tell = |(wait, (count, oldest)): (WaitReason, (usize, Timestamp))| {
+        let time = in_words(now.duration_since(oldest));
         let text = match wait {
-            Wait::Limited(account) => format!(
-                "GitHub limits the calls for {account}: {} waited for up to {minutes} minutes. They go on by \
+            WaitReason::Limited(account) => format!(
+                "GitHub limits the calls for {account}: {} waited for up to {time}. They go on by \
                  themselves once it takes calls again.",
                 counted(count, ("task has", "tasks have"))
             ),
-            Wait::Fails(kind) => {
-                format!("{} not been taken for up to {minutes} minutes.", have(&kind, count))
+            WaitReason::Fails(kind) => {
+                format!("{} not been taken for up to {time}.", have(&kind, count))
             }
-            Wait::Stuck(kind) => {
-                format!("{} waited for a worker for up to {minutes} minutes.", have(&kind, count))
+            WaitReason::Stuck(kind) => {
+                format!("{} waited for a worker for up to {time}.", have(&kind, count))
             }
         };
         RelayWarning { text, page: Some(HOME.to_owned()) }
@@ -168,6 +168,15 @@ fn of_dead(dead: &[TaskView]) -> Vec<RelayWarning> {
         page: Some(HOME.to_owned()),
     };
     counts.into_iter().map(tell).collect()
+}
+
+/// `40 minutes`, `30 hours` or `5 days`.
+fn in_words(time: SignedDuration) -> String {
+    match time.as_hours() {
+        ..2 => format!("{} minutes", time.as_mins()),
+        hours @ 2..48 => format!("{hours} hours"),
+        hours => format!("{} days", hours / 24),
+    }
 }
 
 /// `2 updates of check runs have`.
@@ -243,6 +252,19 @@ mod tests {
             ]
         );
         assert!(found.iter().all(|one| one.page.as_deref() == Some(HOME)), "{found:?}");
+    }
+
+    #[test]
+    fn long_wait_is_told_in_hours_or_days() {
+        for (minutes, told) in [
+            (11, "11 minutes"),
+            (119, "119 minutes"),
+            (120, "2 hours"),
+            (47 * 60 + 59, "47 hours"),
+            (35 * 24 * 60, "35 days"),
+        ] {
+            assert_eq!(in_words(SignedDuration::from_mins(minutes)), told);
+        }
     }
 
     #[test]
