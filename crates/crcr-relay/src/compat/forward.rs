@@ -55,13 +55,20 @@ pub(crate) async fn run(
         fail.is_outage = is_outage && hud.retries.is_none();
         fail.permanent = !is_outage;
         fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
-        fail.retry_until =
-            (unauthorized || elsewhere).then(|| task.created_at + limits::HUD_CHANGE);
+        fail.retry_until = (unauthorized || elsewhere).then(|| refused_until(relay, hud, task));
         if !unauthorized {
             break;
         }
     }
     Err(fail)
+}
+
+/// Until when a result is tried that the HUD refused as it would any. One that waited for the end of an outage hasn't been
+/// refused for as long as it is old, so it gets the usual tries first, which take about as long.
+fn refused_until(relay: &Relay, hud: &ExternalHud, task: &LeasedTask) -> Timestamp {
+    let has_tries = hud.retries.is_none() && task.failed + 1 < limits::TRIES;
+    let since = if has_tries { relay.now() } else { task.created_at };
+    since + limits::HUD_CHANGE
 }
 
 /// The request that brings the HUD a result.

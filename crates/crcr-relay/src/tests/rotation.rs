@@ -118,6 +118,31 @@ async fn external_hud_with_the_old_key_gets_the_result_at_once() {
     assert_eq!(keys, ["new", "old"]);
 }
 
+/// A HUD may be deployed anew at the end of an outage, and answer 404 in between.
+#[tokio::test]
+async fn result_that_waited_for_the_end_of_an_outage_is_not_given_up_at_the_first_refusal() {
+    for refused in [308_u16, 401, 403, 404] {
+        let hud = MockServer::start().await;
+        Mock::given(any()).respond_with(ResponseTemplate::new(502)).mount(&hud).await;
+        let url = format!("{}/api", hud.uri());
+        let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
+        result(&world).await;
+        for _ in 0..2 {
+            world.work().await;
+            world.later(Duration::from_secs(3600));
+        }
+        for status in [refused, 200] {
+            hud.reset().await;
+            Mock::given(any()).respond_with(ResponseTemplate::new(status)).mount(&hud).await;
+            world.work().await;
+            world.later(Duration::from_secs(600));
+        }
+        assert_eq!(hud.received_requests().await.unwrap().len(), 1, "{refused}");
+        let found = deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap();
+        assert!(found.is_empty(), "{refused}: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn result_is_retried_for_an_hour_after_a_401_of_the_external_hud() {
     for (minutes, dead) in [(50, 0), (70, 1)] {
