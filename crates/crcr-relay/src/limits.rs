@@ -11,7 +11,7 @@ pub const CALLBACK_BYTES: usize = FORWARD_BYTES;
 pub const ADMIN_BYTES: usize = 64 * 1024;
 /// The largest result from another relay, and to an external HUD.
 pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
-/// Of these, what is for the words around a report.
+/// How many of these the fields around a report may take.
 pub const FORWARD_ENVELOPE_BYTES: usize = 1024;
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
 /// The memory of all bodies together: eight of the largest webhooks, or all [`CONNECTIONS`] with 256 KiB.
@@ -157,10 +157,10 @@ pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(120),
     total: Duration::MAX,
 };
-/// What GitHub has refused for some time is tried again when it is older by one of this many parts, such as a check run of
-/// a commit that GitHub doesn't have any more.
+/// What GitHub refuses, such as a check run of a commit that it doesn't have any more, is tried again after its age divided
+/// by this.
 pub const REFUSED_AGE_SHARE: u64 = 8;
-/// The longest pause before that.
+/// The longest of these pauses.
 pub const REFUSED_PAUSE_CAP: Duration = Duration::from_secs(6 * 3600);
 /// For how long an outage is waited out. An older event isn't worth a dispatch.
 pub const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);

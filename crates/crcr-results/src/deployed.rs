@@ -30,7 +30,7 @@ pub struct ForwardedResult {
 
 #[derive(Debug, Deserialize)]
 struct TrustedPart {
-    /// `queue_time` and `execution_time` in seconds. What is no number costs only itself.
+    /// `queue_time` and `execution_time` in seconds. One that isn't a number is left out.
     #[serde(default)]
     ci_metrics: Value,
     verified_repo: String,
@@ -92,7 +92,7 @@ impl ForwardedResult {
         self.read_stored()
     }
 
-    /// Rows of before the HUD required a job's name have none.
+    /// Like [`Self::read`], but rows from before the HUD required a job's name have none.
     fn read_stored(self) -> Result<ReceivedResult, UnreadableResult> {
         let mut payload = self.untrusted.callback_payload;
         if is_missing(&payload["workflow"]["run_id"]) {

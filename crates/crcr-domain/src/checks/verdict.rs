@@ -149,7 +149,7 @@ pub fn counted_jobs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<Vec<&'a JobId
     Evidence::new(dispatches).runs.into_iter().map(jobs_of).collect()
 }
 
-/// The runs on GitHub that count and have failed.
+/// The ids of the backend's own runs that count and have failed.
 pub fn failed_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<&'a str> {
     let has_failed = |run: &EffectiveRun<'a>| {
         let is_over = !run.is_foreign() && !run.is_open();

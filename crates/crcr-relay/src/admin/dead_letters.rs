@@ -87,7 +87,7 @@ fn repository_of(key: &str) -> Option<String> {
     })
 }
 
-/// A text in which every number, id, commit and encoded name is the same, to compare two errors.
+/// The text with `0` for each number, id, commit and encoded name, to compare two errors.
 fn without_numbers(text: &str) -> String {
     let words = text.split_inclusive(|char: char| !char.is_ascii_alphanumeric());
     let same = words.map(|word| {

@@ -48,7 +48,7 @@ pub(crate) enum TaskKind {
         #[serde(default)]
         part: Option<OpenHeads>,
     },
-    /// Dispatch the newest event of an open head to a backend that has got none of the head and whose check is required.
+    /// Dispatch the newest event of an open head to a backend whose check is required, and that reports nothing for it.
     RequiredDispatch { delivery: String, repo: RepoName },
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },

@@ -421,7 +421,7 @@ fn add_delivery(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    // Nothing but a dispatch reads the body. A backend whose check comes to be required gets what it hasn't got.
+    // Nothing but a dispatch reads the body. A backend whose check is required later may need that of an open head.
     let may_get_it_later = match webhook.event {
         UpstreamEvent::PullRequest(pull) => is_about_open_head(pull),
         UpstreamEvent::MergeGroup(_) => true,

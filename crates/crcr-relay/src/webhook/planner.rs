@@ -347,7 +347,7 @@ pub fn order(
     let mut pull = known.clone();
     // The clocks of two relays may differ.
     pull.order = now.as_millisecond().max(known.order + 1);
-    // What comes late of before it was opened again says nothing of its next landing.
+    // An event from before it was opened again may arrive late, and says nothing about its next landing.
     pull.has_landed |=
         event.has_landed && (known.is_closed || event.updated_at >= known.updated_at);
     take_labels(&mut pull, event);

@@ -115,8 +115,8 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
-/// Whether the oncalls have to look at it. Whoever pushes again or closes a pull request has its run cancelled, and a job
-/// that is killed then reports no end.
+/// Whether the oncalls have to look at it. A push, or closing the pull request, cancels a run, and a job that is killed
+/// then reports no end.
 fn needs_oncall(head: &Head, shown: CheckRunStatus) -> bool {
     let CheckRunStatus::Completed(end) = shown else { return false };
     let may_be_cut = matches!(end, Conclusion::Cancelled | Conclusion::TimedOut);

@@ -208,7 +208,7 @@ impl Head {
     }
 
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
-    /// `None` while that is open, and if it isn't known: whoever pushes again has a run cancelled that only hangs.
+    /// `None` while that is open, and if it isn't known: a run may have hung until its author's next push cancelled it.
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
