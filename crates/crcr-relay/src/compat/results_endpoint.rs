@@ -31,6 +31,11 @@ pub(crate) async fn handle(
     }
 }
 
+/// The deployed relay echoes what it got, as Python writes it.
+fn read_result(body: &[u8]) -> serde_json::Result<ForwardedResult> {
+    serde_json::from_slice(body).or_else(|_| serde_json::from_slice(&standard_json(body)))
+}
+
 async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
     let given = headers.get("x-hud-internal-bot").map(|value| value.as_bytes()).unwrap_or_default();
     let known = relay.config.results_token.as_ref().is_some_and(|token| {
@@ -45,10 +50,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     }
     let refused = |detail: String| Refusal::new(StatusCode::BAD_REQUEST, detail);
     let body = http_response::body(body, limits::FORWARD_BYTES).await?;
-    // The deployed relay echoes what it got, as Python writes it.
-    let forward: ForwardedResult = serde_json::from_slice(&body)
-        .or_else(|_| serde_json::from_slice(&standard_json(&body)))
-        .map_err(|error| refused(format!("Invalid body: {error}")))?;
+    let forward = read_result(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
     if let Some(fact) = forward.dispatch(relay.now()) {
         let status = fact.status;
         let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");

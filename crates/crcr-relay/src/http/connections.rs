@@ -107,18 +107,20 @@ pub(crate) async fn serve(
                     known.remove(&connection);
                 });
             }
-            Err(error) => {
-                let error = error.to_string();
-                if outage.failed(&error, Instant::now()) {
-                    tracing::warn!(error, "connections can't be accepted");
-                }
-                // Most likely there are too many open files, until other connections are closed.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            Err(error) => wait_to_accept(&mut outage, &error).await,
         }
     }
     drop(listener);
     while open.join_next().await.is_some() {}
+}
+
+/// Most likely there are too many open files, until other connections are closed.
+async fn wait_to_accept(outage: &mut OutageLog, error: &io::Error) {
+    let error = error.to_string();
+    if outage.failed(&error, Instant::now()) {
+        tracing::warn!(error, "connections can't be accepted");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 async fn serve_connection(
