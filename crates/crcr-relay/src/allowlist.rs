@@ -43,8 +43,8 @@ struct AllowlistState {
     restored: bool,
     /// Whether the version in force isn't stored yet, and so what it changes isn't evaluated.
     is_unstored: bool,
-    /// What it changes here, each with whether it was listed before: another relay may have stored it, and this one
-    /// evaluated what followed from that by the version before.
+    /// The repositories that it changes here, each with whether it was listed before. If another relay has stored it, this
+    /// one may have done the evaluations that followed by the version before.
     changed: BTreeMap<RepoName, bool>,
 }
 

@@ -25,7 +25,7 @@ struct RawGroup {
 }
 
 /// Writes down which delivery asks for the checks of a group, unless the group's end was delivered first.
-pub(super) async fn note_start(
+pub(crate) async fn note_start(
     relay: &Relay,
     head_sha: &str,
     delivery: &str,
@@ -40,7 +40,7 @@ pub(super) async fn note_start(
 }
 
 /// Writes down that a group has left the queue: it was merged or given up.
-pub(super) async fn note_end(relay: &Relay, body: &Bytes) -> Result<(), StoreError> {
+pub(crate) async fn note_end(relay: &Relay, body: &Bytes) -> Result<(), StoreError> {
     let Ok(event) = serde_json::from_slice::<RawEvent>(body) else { return Ok(()) };
     let upstream = &relay.config.upstream;
     let is_of_upstream = event.repository.full_name.eq_ignore_ascii_case(upstream.as_str());

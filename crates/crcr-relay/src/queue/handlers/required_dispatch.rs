@@ -15,7 +15,7 @@ use crate::state_records::{self, DeliveryRecord, PullRecord};
 use crate::webhook::planner;
 
 /// The deliveries of those of these merge groups that still wait for their checks.
-pub(super) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<String>, TaskError> {
+pub(crate) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<String>, TaskError> {
     let key = |group: &&String| state_records::merge_group_key(&relay.config.upstream, group);
     let keys = groups.iter().map(key).collect();
     let known = read_records::<Option<String>>(relay.store.as_ref(), keys).await?;
@@ -24,7 +24,7 @@ pub(super) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<S
 
 /// Adds the dispatches of those deliveries that a backend whose check is required hasn't got, or at L1, where no report
 /// was expected of it.
-pub(super) async fn add_lacking(
+pub(crate) async fn add_lacking(
     relay: &Relay,
     repo: &RepoName,
     deliveries: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) async fn add_lacking(
 }
 
 /// Dispatches a delivery of an open head to a backend that reports nothing for the head, if its body is still there.
-pub(super) async fn run(
+pub(crate) async fn run(
     relay: &Relay,
     delivery: &str,
     repo: &RepoName,
