@@ -568,7 +568,11 @@ impl Settings<'_> {
         let retries = self.retries();
         let dispatches = self.switch("CRCR_HUD_DISPATCHES");
         let key = self.secret("HUD_BOT_KEY", SecretFormat::Lines);
+        let before = self.problems.len();
         let given = self.get(URL);
+        if given.is_none() && self.problems.len() > before {
+            return None;
+        }
         let is_off = given.as_deref() == Some("off");
         let url = given.filter(|_| !is_off).map(|_| self.url(URL, ""));
         match (url, key?) {

@@ -35,8 +35,8 @@ impl<'a> Settings<'a> {
         self.get_with_file(name).map(|(text, _)| text.trim().to_owned())
     }
 
-    /// The value of NAME as it is, and the file it was read from. A file without a value is a problem: whoever names
-    /// one doesn't want what a relay does without the setting.
+    /// The value of NAME as it is, and the file it was read from. A file without a value is a problem: without the setting
+    /// the relay would do something else than whoever names a file expects.
     pub(super) fn get_with_file(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
         let filled = |text: String| (!text.trim().is_empty()).then_some(text);
         if let Some(value) = (self.lookup)(name).and_then(filled) {

@@ -59,6 +59,7 @@ fn no_invalid_setting_hides_another_one_and_each_is_told_once() {
             &[("CRCR_BREAKER_FAILURES_FILE", "/absent"), ("CRCR_SEVERAL_MACHINES_FILE", "/absent")],
             &["CRCR_SEVERAL_MACHINES_FILE", "CRCR_BREAKER_FAILURES_FILE"],
         ),
+        (&[("HUD_API_URL_FILE", "/absent"), ("HUD_BOT_KEY", "k")], &["HUD_API_URL_FILE"]),
     ] {
         let problems = read(&[&NEEDED[..], given].concat()).unwrap_err();
         let names: Vec<_> = problems.iter().map(|problem| problem.name.as_str()).collect();
