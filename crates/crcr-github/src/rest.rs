@@ -45,6 +45,8 @@ const MAX_ACCOUNTS: usize = 1_000;
 pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 /// Entries per page of a list; GitHub's maximum.
 const PAGE_SIZE: usize = 100;
+/// Tries of a call whose answer isn't what GitHub documents.
+const MALFORMED_TRIES: u32 = 4;
 pub(crate) const JSON: &str = "application/vnd.github+json";
 /// The media type that returns a file's bytes in the place of a JSON object.
 pub(crate) const RAW: &str = "application/vnd.github.raw+json";
@@ -200,6 +202,14 @@ impl RestClient {
                 Err(error @ GithubError::RateLimited { until, .. }) => {
                     let left = until.duration_since(self.now()).unsigned_abs();
                     if !tries.wait_to_retry(&error, Some(left)).await {
+                        return Err(error);
+                    }
+                }
+                // JSON of something in between. A change of GitHub's own isn't worth waiting for.
+                Err(error @ GithubError::Malformed { .. })
+                    if !error.is_too_large() && tries.tried() < MALFORMED_TRIES =>
+                {
+                    if !tries.wait_to_retry(&error.with_cause(), None).await {
                         return Err(error);
                     }
                 }
