@@ -28,6 +28,10 @@ pub fn is_privileged(event: &str) -> bool {
 /// Events of which runs for a fork have no secret and a token that only reads.
 pub const FORKS: [&str; 3] = ["pull_request", "pull_request_review", "pull_request_review_comment"];
 
+/// Events whose runs have code that is in the repository. What a workflow says of its own events is no sign of one: the
+/// workflow of a fork's pull request is the fork's, and may be started by others under the same name.
+const OF_READ_CODE: [&str; 4] = ["merge_group", "push", "release", "schedule"];
+
 /// Where an event names a pull request, whatever the event.
 const PULL_REQUEST: [&str; 4] =
     ["github.event.pull_request", "github.event.number", "github.event.after", "github.head_ref"];
@@ -324,7 +328,8 @@ fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
         }
         "workflow_run"
             if is("github.event.workflow_run.head_repository.full_name", "github.repository")
-                || is("github.event.workflow_run.event", "'push'") =>
+                || literal("github.event.workflow_run.event")
+                    .is_some_and(|name| OF_READ_CODE.contains(&name)) =>
         {
             false
         }

@@ -185,7 +185,8 @@ impl Exposure {
             }
             Self::ArtifactInScript => {
                 "handle it in a job without a token, or with an action that treats it as data, such \
-                 as `report-ci-result`; publish only what a run of a push built"
+                 as `report-ci-result`; publish only what a run of a push built, by the job's `if: \
+                 github.event.workflow_run.event == 'push'`"
             }
             Self::OutputInScript => "pass the value as `env:` and use the quoted variable",
             Self::EventInScript => {

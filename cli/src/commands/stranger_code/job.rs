@@ -76,12 +76,10 @@ pub fn jobs_of<'a>(
     path: &str,
     workflow: &'a Value,
 ) -> Option<Vec<JudgedJob<'a>>> {
-    let may_run = |event: &String| event != "workflow_run" || set.follows_strangers(workflow);
-    let events = events_of(workflow).into_iter().filter(may_run).collect();
     let caller = Caller {
         prefix: String::new(),
         shown: String::new(),
-        events,
+        events: events_of(workflow),
         inputs: Names::new(),
         permissions: None,
         cache_mode: None,

@@ -40,7 +40,7 @@ use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use self::step::{JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout};
-use super::workflow::{events_of, grants_id_token, own_path, reports, steps, triggers};
+use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
 const ROLE_ACTIONS: [&str; 7] = [
@@ -330,25 +330,6 @@ impl WorkflowSet {
             }
             _ => Code::Own,
         }
-    }
-
-    /// Whether a workflow that `workflow_run` follows may run what nobody has read. One that isn't here may.
-    fn follows_strangers(&self, workflow: &Value) -> bool {
-        const OF_READ_CODE: [&str; 2] = ["push", "release"];
-        let event = triggers(workflow).and_then(|events| events.get("workflow_run"));
-        let names = event.and_then(|event| event.get("workflows")).map(texts).unwrap_or_default();
-        let is_called = |path: &str, followed: &Value, name: &str| {
-            followed.get("name").and_then(Value::as_str).unwrap_or(path) == name
-        };
-        let of_strangers = |name: &String| {
-            let mut read =
-                self.workflows.iter().filter_map(|(path, source)| Some((path, source.read()?)));
-            let followed = read.find(|(path, followed)| is_called(path, followed, name));
-            followed.is_none_or(|(_, followed)| {
-                events_of(followed).iter().any(|event| !OF_READ_CODE.contains(&event.as_str()))
-            })
-        };
-        names.is_empty() || names.iter().any(of_strangers)
     }
 
     /// Whether a step checks out this repository.

@@ -673,9 +673,16 @@ fn artifact_of_a_run_that_a_stranger_caused_is_a_strangers() {
     assert_eq!(codes(&format!("{run}{own}{build}")), [""; 0]);
     // Without rights there is nothing to take; a run of a push is the repository's own.
     assert_eq!(codes(&format!("{run}{download}      - run: ./left/build.sh\n")), [""; 0]);
-    let own = with_secret
-        .replace("permissions", "if: github.event.workflow_run.event == 'push'\n    permissions");
-    assert_eq!(codes(&own), [""; 0]);
+    let on = |condition: &str| {
+        codes(&with_secret.replace("permissions", &format!("if: {condition}\n    permissions")))
+    };
+    for event in ["push", "release", "schedule", "merge_group"] {
+        assert_eq!(on(&format!("github.event.workflow_run.event == '{event}'")), [""; 0], "{event}");
+    }
+    for event in ["pull_request", "pull_request_review", "workflow_dispatch"] {
+        let condition = format!("github.event.workflow_run.event == '{event}'");
+        assert_eq!(on(&condition), ["artifact-in-script"], "{event}");
+    }
 }
 
 #[test]
