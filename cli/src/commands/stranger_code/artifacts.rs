@@ -100,27 +100,33 @@ pub fn handled(
     if folders.iter().any(Option::is_none) {
         found.push(Exposure::ArtifactPath);
     }
-    for step in &job.steps[first..] {
-        let all = scripts(step.value);
-        if all.iter().any(|script| writes_environment(script)) {
+    // Those of an unknown event have none.
+    let may_run = |step: &&JobStep<'_>| job.events.is_empty() || !step.events.is_empty();
+    for step in job.steps[first..].iter().filter(may_run) {
+        if scripts(step.value).iter().any(|script| writes_environment(script)) {
             found.push(Exposure::ArtifactToEnvironment);
         }
-        let is_in_artifact = |path: &str| {
-            folders
-                .iter()
-                .any(|folder| folder.as_ref().is_none_or(|folder| path.starts_with(folder)))
-        };
-        let runs_artifact = action_path(step.value).strip_prefix("./").is_some_and(is_in_artifact)
-            || built_folders(step.value).iter().any(|folder| is_in_artifact(folder));
-        let publishes = published(step.value)
-            .is_some_and(|paths| paths.is_empty() || paths.iter().any(|path| is_in_artifact(path)));
-        if runs_artifact || publishes || (!all.is_empty() && !treats_files_as_data(step.value)) {
+        if runs_or_publishes(step.value, &folders) {
             found.push(Exposure::ArtifactInScript);
         }
     }
     found.sort();
     found.dedup();
     found
+}
+
+/// Whether a step runs what is in the folders of artifacts, or publishes it. `None` is any folder.
+fn runs_or_publishes(step: &Value, folders: &[Option<String>]) -> bool {
+    let is_in_artifact = |path: &str| {
+        folders.iter().any(|folder| folder.as_ref().is_none_or(|folder| path.starts_with(folder)))
+    };
+    let has_artifact = |path: &String| {
+        folders.iter().any(|folder| folder.as_ref().is_none_or(|folder| overlap(path, folder)))
+    };
+    action_path(step).strip_prefix("./").is_some_and(is_in_artifact)
+        || built_folders(step).iter().any(|folder| is_in_artifact(folder))
+        || published(step).iter().any(has_artifact)
+        || (!scripts(step).is_empty() && !treats_files_as_data(step))
 }
 
 /// The jobs without strangers' code that upload the artifact that a step downloads.
@@ -151,31 +157,51 @@ fn built_folders(step: &Value) -> Vec<String> {
     here.map(|path| folder_of(&path).unwrap_or_default()).collect()
 }
 
-/// Actions that publish or push files as the repository's own, and their inputs that name them.
-const PUBLISHES: [(&str, &[&str]); 10] = [
-    ("actions/upload-pages-artifact", &["path"]),
-    ("crazy-max/ghaction-github-pages", &["build_dir"]),
-    ("jamesives/github-pages-deploy-action", &["folder"]),
-    ("js-devtools/npm-publish", &["package"]),
-    ("ncipollo/release-action", &["artifacts"]),
-    ("peaceiris/actions-gh-pages", &["publish_dir"]),
-    ("pypa/gh-action-pypi-publish", &["packages-dir", "packages_dir"]),
-    ("softprops/action-gh-release", &["files"]),
-    ("stefanzweifel/git-auto-commit-action", &["repository"]),
-    ("svenstaro/upload-release-action", &["file"]),
+/// Actions that publish or push files as the repository's own, the inputs that name them, and the folder or file that
+/// they take without one. Some publish none then.
+const PUBLISHES: [(&str, &[&str], Option<&str>); 10] = [
+    ("actions/upload-pages-artifact", &["path"], Some("_site")),
+    ("crazy-max/ghaction-github-pages", &["build_dir"], None),
+    ("jamesives/github-pages-deploy-action", &["folder"], None),
+    ("js-devtools/npm-publish", &["package"], Some(".")),
+    ("ncipollo/release-action", &["artifact", "artifacts"], None),
+    ("peaceiris/actions-gh-pages", &["publish_dir"], Some("public")),
+    ("pypa/gh-action-pypi-publish", &["packages-dir", "packages_dir"], Some("dist")),
+    ("softprops/action-gh-release", &["files"], None),
+    ("stefanzweifel/git-auto-commit-action", &["repository"], Some(".")),
+    ("svenstaro/upload-release-action", &["file"], None),
 ];
 
-/// The paths that a step publishes, without any if it has a default. `None` for one that publishes nothing, or a preview
-/// in a folder of its own.
-fn published(step: &Value) -> Option<Vec<String>> {
+/// The paths that a step publishes, but for a preview in a folder of its own.
+fn published(step: &Value) -> Vec<String> {
     let path = action_path(step);
-    let (_, inputs) = PUBLISHES.iter().find(|(action, _)| *action == path)?;
+    let known = PUBLISHES.iter().find(|(action, ..)| *action == path);
     let is_preview =
         ["destination_dir", "target-folder"].iter().any(|name| input(step, name).is_some());
-    let given = inputs.iter().filter_map(|name| input(step, name));
-    let each = given.flat_map(|paths| paths.lines().map(str::to_owned).collect::<Vec<_>>());
-    let plain = each.map(|path| folder_of(&path).unwrap_or(path));
-    (!is_preview).then(|| plain.collect())
+    let Some((_, inputs, default)) = known.filter(|_| !is_preview) else { return vec![] };
+    let mut given: Vec<_> = inputs.iter().filter_map(|name| input(step, name)).collect();
+    if given.is_empty() {
+        given.extend(default.map(str::to_owned));
+    }
+    let each = given.iter().flat_map(|paths| paths.split(['\n', ',']));
+    let each = each.map(str::trim).filter(|path| !path.is_empty());
+    each.map(|path| plain_path(&folder_of(path).unwrap_or_else(|| path.to_owned()))).collect()
+}
+
+/// A path without `.` and empty parts, and up to `**`; that of the workspace is empty.
+fn plain_path(path: &str) -> String {
+    let parts = path.split('/').take_while(|part| *part != "**");
+    parts.filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/")
+}
+
+/// Whether one of two folders is in the other one, or both are the same.
+fn overlap(one: &str, other: &str) -> bool {
+    let is_within = |inner: &str, outer: &str| match inner.strip_prefix(outer) {
+        // The runner's folder for what is temporary is outside of the workspace.
+        Some(rest) if outer.is_empty() => !rest.starts_with("@temp"),
+        rest => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+    };
+    is_within(one, other) || is_within(other, one)
 }
 
 /// The folder that a download alone writes to; `None` if others may have files there, or if it isn't known.
@@ -265,13 +291,22 @@ mod tests {
             "JamesIves/github-pages-deploy-action@v4\n        with: {folder: dist/html}",
             "actions/upload-pages-artifact@v4\n        with: {path: dist}",
             "softprops/action-gh-release@v2\n        with: {files: \"README.md\\ndist/*\"}",
+            "softprops/action-gh-release@v2\n        with: {files: '**/*.whl'}",
+            "ncipollo/release-action@v1\n        with: {artifacts: 'a.txt,dist/b.txt'}",
+            "JamesIves/github-pages-deploy-action@v4\n        with: {folder: .}",
+            "stefanzweifel/git-auto-commit-action@v6",
         ] {
             assert_eq!(publish(step), ["artifact-in-script"], "{step}");
         }
         for step in [
             "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: docs}",
             "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: dist, destination_dir: previews}",
+            "peaceiris/actions-gh-pages@v4",
+            "peaceiris/actions-gh-pages@v4\n        with: {publish_dir: distant}",
             "softprops/action-gh-release@v2\n        with: {files: notes.md}",
+            "softprops/action-gh-release@v2\n        with: {body: none has files}",
+            "ncipollo/release-action@v1\n        with: {bodyFile: notes.md}",
+            "pypa/gh-action-pypi-publish@release/v1\n        if: github.event.workflow_run.event == 'push'",
         ] {
             assert_eq!(publish(step), [""; 0], "{step}");
         }
