@@ -415,7 +415,8 @@ pub fn calls<'a>(script: &'a str, function: &str) -> Vec<&'a str> {
     found
 }
 
-fn end_of_call(text: &str) -> usize {
+/// Where the bracket closes that is open.
+pub fn end_of_call(text: &str) -> usize {
     let mut depth = 1;
     let end = text.floor_char_boundary(MAX_CALL_BYTES);
     for (at, byte) in text[..end].bytes().enumerate() {

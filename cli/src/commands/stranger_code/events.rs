@@ -104,7 +104,7 @@ fn text_of(event: &str) -> &'static [&'static str] {
 }
 
 /// The last names of texts that GitHub makes, or that only maintainers choose.
-const HARMLESS: [&str; 36] = [
+const HARMLESS: [&str; 38] = [
     "number",
     "id",
     "node_id",
@@ -127,6 +127,8 @@ const HARMLESS: [&str; 36] = [
     "login",
     "type",
     "author_association",
+    "permission",
+    "role_name",
     "created_at",
     "updated_at",
     "closed_at",

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::as_code::{
-    MAX_PARTS, StrangerText, calls, first_name, literals, names_before_values, runs_file,
+    MAX_PARTS, StrangerText, calls, end_of_call, first_name, literals, names_before_values,
+    runs_file,
 };
 use super::scope::FETCHED_TEXT;
 
@@ -50,6 +51,10 @@ const TELLING: [&str; 10] = [
     "match",
     "search",
 ];
+
+/// Calls whose result has none of the text that they are given.
+const TELLING_CALLS: [&str; 6] =
+    [".has(", ".includes(", ".test(", "Boolean(", "Number(", "parseInt("];
 
 /// Whether a script runs text of a stranger: as JavaScript, as a command of a shell, or as a program.
 pub fn runs_text(script: &str, tainted: &mut StrangerText<'_>) -> bool {
@@ -209,12 +214,12 @@ fn names(script: &str) -> BTreeMap<String, String> {
     names
 }
 
-/// What a script assigns, with `match` under another name where what it captures may be any text.
-fn with_captures(assigned: &str) -> String {
-    let pattern = assigned.split(".match(").nth(1).unwrap_or_default();
+/// Code with `match` under another name where what it captures may be any text.
+fn with_captures(code: &str) -> String {
+    let pattern = code.split(".match(").nth(1).unwrap_or_default();
     match MATCHES_ANYTHING.iter().any(|part| pattern.contains(part)) {
-        true => assigned.replace(".match(", ".captures("),
-        false => assigned.to_owned(),
+        true => code.replace(".match(", ".captures("),
+        false => code.to_owned(),
     }
 }
 
@@ -247,7 +252,7 @@ fn add_names(left: &str, path: &str, depth: usize, names: &mut BTreeMap<String, 
 
 /// The parts of the event that code names, and a word for texts that GitHub's API answers.
 fn paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
-    let whole = whole_paths(code, names).into_iter();
+    let whole = whole_paths(&with_captures(code), names).into_iter();
     let named = whole.filter_map(|path| match path.strip_prefix(ANSWER) {
         None => Some(path),
         Some(part) => is_text_of_answer(part, code).then(|| FETCHED_TEXT.to_owned()),
@@ -263,7 +268,13 @@ fn is_text_of_answer(part: &str, code: &str) -> bool {
 /// Whether code makes a list of the texts of many answers, such as the names of changed files.
 fn takes_text_of_each(code: &str) -> bool {
     let lower = code.to_lowercase();
-    let has = |names: &[&str]| names.iter().any(|name| lower.contains(&format!(".{name}")));
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let names = |name: &&str| {
+        let property = format!(".{name}");
+        let mut found = lower.match_indices(&property);
+        found.any(|(at, _)| !lower[at + property.len()..].starts_with(is_part))
+    };
+    let has = |all: &[&str]| all.iter().any(names);
     lower.contains(".map(") && has(&TEXTS_OF_ANSWERS) && !has(&TELLING)
 }
 
@@ -274,21 +285,34 @@ fn whole_paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
     for (name, path) in names {
         for (at, _) in code.match_indices(name.as_str()) {
             let (before, after) = (&code[..at], &code[at + name.len()..]);
-            if before.ends_with(is_part) || before.ends_with('.') || after.starts_with(is_part) {
+            let is_text = ['\'', '"']
+                .iter()
+                .any(|quote| before.ends_with(*quote) && after.starts_with(*quote));
+            let is_other = before.ends_with(is_part) || before.ends_with('.');
+            if is_text || is_other || after.starts_with(is_part) {
                 continue;
             }
             let mut path = path.clone();
             let mut rest = without_index(after);
-            let mut last = String::new();
+            let (mut is_told, mut is_returned) = (false, false);
             while let Some(next) = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.')) {
-                last = first_name(next);
+                let last = first_name(next);
                 rest = without_index(next.trim_start_matches(is_part));
-                if rest.starts_with('(') || TELLING.contains(&last.as_str()) {
+                is_told = TELLING.contains(&last.as_str());
+                if is_told {
                     break;
                 }
-                path = format!("{path}.{last}");
+                match rest.strip_prefix('(') {
+                    // What `trim()` and the like return has the text, too.
+                    Some(inner) => {
+                        let returned = inner.get(end_of_call(inner) + 1..).unwrap_or_default();
+                        (rest, is_returned) = (without_index(returned), true);
+                    }
+                    None if is_returned => {}
+                    None => path = format!("{path}.{last}"),
+                }
             }
-            if !TELLING.contains(&last.as_str()) && !is_only_compared(before, rest) {
+            if !is_told && !is_only_compared(before, rest) {
                 found.push(path);
             }
         }
@@ -296,10 +320,16 @@ fn whole_paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
     found
 }
 
-/// Whether a value is compared, negated or only decides between two others.
+/// Whether a value is compared, negated, only decides between two others, or a call tells only something of it.
 fn is_only_compared(before: &str, after: &str) -> bool {
     let (before, after) = (before.trim_end(), after.trim_start());
-    before.ends_with('!')
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let is_told = TELLING_CALLS.iter().any(|call| {
+        let rest = before.strip_suffix(call);
+        rest.is_some_and(|rest| call.starts_with('.') || !rest.ends_with(is_part))
+    });
+    is_told
+        || before.ends_with('!')
         || ["==", "!="].iter().any(|sign| before.ends_with(sign))
         || ["==", "!=", "? "].iter().any(|sign| after.starts_with(sign))
 }

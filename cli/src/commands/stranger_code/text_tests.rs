@@ -319,6 +319,9 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
         (title, "t"),
         (&script("return context.payload.pull_request.title"), "result"),
         (&script("core.setOutput('t', context.payload.pull_request.body)"), "t"),
+        (&script("return context.payload.pull_request.title.trim().split(' ')[1]"), "result"),
+        (&script("return testNumber(context.payload.pull_request.title)"), "result"),
+        (&script("return context.payload.pull_request.title.trim().match(/a (.+)/)[1]"), "result"),
         (&script("const pr = await github.rest.pulls.get(x); return pr.data.head.ref"), "result"),
         (
             &script(
@@ -337,6 +340,28 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
         (&script("return context.payload.pull_request.number"), "result"),
         (&script("return context.payload.pull_request.title.startsWith('a')"), "result"),
         (&script("return context.payload.pull_request.title === 'a'"), "result"),
+        (&script("return context.payload.pull_request.title.trim() === 'a'"), "result"),
+        (&script("return /a/.test(context.payload.pull_request.title.toLowerCase())"), "result"),
+        (&script("return parseInt(context.payload.pull_request.title.split(' ')[1])"), "result"),
+        (
+            &script(
+                "const title = context.payload.pull_request.title; core.setOutput('title', title.length > 9)",
+            ),
+            "title",
+        ),
+        (
+            &script(
+                "const { data } = await github.rest.repos.getCollaboratorPermissionLevel({ username: \
+                 context.payload.pull_request.user.login }); return data.permission",
+            ),
+            "result",
+        ),
+        (
+            &script(
+                "const pr = await github.rest.pulls.get(x); return pr.data.labels.map(l => l.name).join()",
+            ),
+            "result",
+        ),
         (
             &script(
                 "const m = context.payload.pull_request.title.match(/a (.+)/); core.setOutput('t', m ? 'yes' : 'no')",
