@@ -18,7 +18,7 @@ enum Choice {
 }
 
 /// Programs with the verbs of which it is so; without any, all words are meant.
-const PROGRAMS: [(&str, &[&str], Choice); 33] = [
+const PROGRAMS: [(&str, &[&str], Choice); 35] = [
     ("apt", &["install"], Choice::Word),
     ("apt-get", &["install"], Choice::Word),
     ("brew", &["install"], Choice::Word),
@@ -32,12 +32,14 @@ const PROGRAMS: [(&str, &[&str], Choice); 33] = [
     ("find", &[], Choice::Words),
     ("gem", &["install"], Choice::Word),
     ("git", &["bisect", "difftool", "grep", "rebase"], Choice::Word),
-    ("go", &["build", "get", "install", "run", "test", "vet"], Choice::Word),
+    ("go", &["build", "get", "install", "test", "vet"], Choice::Word),
+    ("go", &["run"], Choice::First),
     ("npm", &["add", "i", "install"], Choice::Part),
     ("npm", &["exec", "run", "run-script", "x"], Choice::First),
     ("pip", &["download", "install", "wheel"], Choice::Word),
     ("pip3", &["download", "install", "wheel"], Choice::Word),
-    ("pipx", &["install", "run"], Choice::Word),
+    ("pipx", &["install"], Choice::Word),
+    ("pipx", &["run"], Choice::First),
     ("pnpm", &["add", "i", "install"], Choice::Part),
     ("pnpm", &["dlx", "exec", "run"], Choice::First),
     ("podman", &["build", "create", "exec", "run"], Choice::Words),
@@ -75,8 +77,17 @@ pub fn run_text(words: &[ShellWord], text: &StrangerText<'_>) -> bool {
     };
     let Some((program, rest)) = start else { return false };
     let name = program.text.rsplit('/').next().unwrap_or_default();
+    let rest = match rest {
+        // `tar czf FILE` takes whatever comes next for the file.
+        [letters, _, more @ ..] if name.ends_with("tar") && is_letters_with_file(letters) => more,
+        _ => rest,
+    };
     let mut known = PROGRAMS.iter().filter(|(program, ..)| *program == name);
     known.any(|(_, verbs, choice)| is_chosen(rest, verbs, *choice, text))
+}
+
+fn is_letters_with_file(word: &ShellWord) -> bool {
+    word.text.contains('f') && word.text.chars().all(|c| c.is_ascii_alphabetic())
 }
 
 fn is_chosen(words: &[ShellWord], verbs: &[&str], choice: Choice, text: &StrangerText<'_>) -> bool {
