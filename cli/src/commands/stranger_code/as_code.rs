@@ -47,8 +47,9 @@ const TEXTS_OF_THE_EVENT: [&str; 8] =
     ["body", "title", "message", "comments", "description", "headrefname", "head.ref", "head_ref"];
 
 /// Ways in which a script quotes a text for a shell, or leaves nothing of it but what it expects.
-const HARMLESS_PARTS: [&str; 9] =
-    ["%q", "@Q}", "grep -o", "grep -Eo", "grep -Po", "grep -c", "tr -cd", "tr -dc", "| wc"];
+const HARMLESS_PARTS: [&str; 10] = [
+    "%q", "@Q}", "grep -o", "grep -Eo", "grep -Po", "grep -c", "tr -cd", "tr -dc", "| wc", "$(wc -",
+];
 
 /// More commands before a pipe, words, calls or variables than anybody writes. They could take long to read.
 pub const MAX_PARTS: usize = 200;
@@ -216,12 +217,21 @@ pub fn asks_for_text(commands: &str) -> bool {
 /// The variables and parameters that expand in `open`, in lower case; `@` for all parameters.
 pub fn variables(open: &str) -> impl Iterator<Item = String> {
     let found = open.split('$').skip(1).map(|rest| match rest.strip_prefix('{') {
+        Some(rest) if is_list_of_indexes(rest) => String::new(),
         Some(rest) => name_of_variable(rest.strip_prefix('!').unwrap_or(rest)),
         // `$10` is `$1` and a zero.
         None if rest.starts_with(|c: char| c.is_ascii_digit()) => rest[..1].to_owned(),
         None => name_of_variable(rest),
     });
     found.filter(|name| !name.is_empty())
+}
+
+/// Whether what follows `${` is such as `!words[@]}`, the indexes of an array.
+fn is_list_of_indexes(rest: &str) -> bool {
+    let array = rest.strip_prefix('!').and_then(|rest| rest.split_once('['));
+    array.is_some_and(|(name, index)| {
+        first_name(name) == name.to_lowercase() && index.starts_with(['@', '*'])
+    })
 }
 
 fn name_of_variable(text: &str) -> String {

@@ -10,6 +10,9 @@ use super::shell_text::bare;
 /// have several lines.
 pub type ShellParameters = BTreeMap<String, bool>;
 
+/// Nobody names more parameters by their numbers.
+const MAX_NUMBER: usize = 10;
+
 /// `0` is the script itself, the others are its functions.
 type FunctionNumber = usize;
 
@@ -18,8 +21,8 @@ pub struct ShellFunctions {
     by_name: BTreeMap<String, FunctionNumber>,
     /// Of each command, the function that it is in.
     of_commands: Vec<FunctionNumber>,
-    /// Whether a function moves its parameters by `shift`.
-    shifts: Vec<bool>,
+    /// By how many places a function moves its parameters by `shift`, at most.
+    shifts: Vec<usize>,
     given: Vec<ShellParameters>,
 }
 
@@ -29,9 +32,10 @@ impl ShellFunctions {
         let mut found = Self {
             by_name: BTreeMap::new(),
             of_commands: Vec::with_capacity(commands.len()),
-            shifts: vec![false],
+            shifts: vec![0],
             given: vec![given],
         };
+        let mut loops = vec![0];
         // The functions around a command, each with its open braces.
         let mut open: Vec<(FunctionNumber, usize)> = vec![];
         for command in commands {
@@ -42,12 +46,15 @@ impl ShellFunctions {
             if let Some(name) = name.filter(|_| outer.is_none()) {
                 open.push((found.given.len(), 0));
                 found.by_name.insert(name.text.clone(), found.given.len());
-                found.shifts.push(false);
+                found.shifts.push(0);
+                loops.push(0);
                 found.given.push(ShellParameters::new());
                 continue;
             }
             let words = bare(&command.words);
-            found.shifts[around] |= words.first().is_some_and(|word| word.text == "shift");
+            loops[around] = loops_after(command, loops[around]);
+            let shift = shift_of(words, loops[around]);
+            found.shifts[around] = found.shifts[around].saturating_add(shift);
             if outer.is_some() {
                 continue;
             }
@@ -80,15 +87,42 @@ impl ShellFunctions {
             None => return,
         };
         let mut given = parameters(words, 1, text);
-        if self.shifts[function]
-            && let Some(lines) = given.get("@").copied()
-        {
-            given.extend((1..10).map(|number| (number.to_string(), lines)));
+        let shift = self.shifts[function];
+        // A variable without quotes is several parameters.
+        let is_split =
+            words.iter().take(MAX_PARTS).any(|word| word.is_split && text.expands_in(&word.open));
+        let numbered = given.iter().filter_map(|(name, lines)| Some((name.parse().ok()?, *lines)));
+        for (number, lines) in numbered.collect::<Vec<(usize, bool)>>() {
+            let end = if is_split && shift > 0 { MAX_NUMBER } else { number.min(MAX_NUMBER) };
+            for moved in number.saturating_sub(shift).max(1)..end {
+                *given.entry(moved.to_string()).or_default() |= lines;
+            }
         }
         let known = &mut self.given[function];
         for (name, lines) in given {
             *known.entry(name).or_default() |= lines;
         }
+    }
+}
+
+/// How many loops are open after a command.
+fn loops_after(command: &ShellCommand, before: usize) -> usize {
+    let words = bare(&command.words);
+    let keywords = &command.words[..command.words.len() - words.len()];
+    let is_start = |word: &&ShellWord| ["for", "until", "while"].contains(&word.text.as_str());
+    let starts = keywords.iter().chain(words.first()).filter(is_start).count();
+    let ends = command.words.first().is_some_and(|word| word.text == "done");
+    (before + starts).saturating_sub(usize::from(ends))
+}
+
+/// By how many places a command moves the parameters, at most.
+fn shift_of(words: &[ShellWord], loops: usize) -> usize {
+    match words {
+        [first, ..] if first.text != "shift" => 0,
+        [] => 0,
+        [_] if loops == 0 => 1,
+        [_, by, ..] if loops == 0 => by.text.parse().unwrap_or(usize::MAX),
+        _ => usize::MAX,
     }
 }
 
