@@ -19,8 +19,9 @@ use crate::store::StoreError;
 /// Bytes that are in flight at first. A store that takes blocks and says nothing is told from a slow connection by one
 /// block that had all of it.
 const FIRST_BYTES: usize = 8 * 1024 * 1024;
-/// An answer that takes longer than this doesn't ask for more blocks at a time.
-const QUICK: Duration = Duration::from_secs(2);
+/// An answer that takes longer than this doesn't ask for more blocks at a time. Many servers far away give each connection
+/// some megabytes a second only, so that several are needed to fill the line.
+const QUICK: Duration = Duration::from_secs(10);
 
 /// How much is sent at a time: little at first, and more with each quick answer. Blocks that share a slow connection
 /// time out together, so each time-out halves their number.
@@ -264,6 +265,18 @@ mod tests {
         assert!(futures_util::poll!(&mut large).is_pending());
         drop(first);
         large.await;
+    }
+
+    #[tokio::test]
+    async fn store_far_away_gets_more_blocks_at_a_time_and_a_slow_line_does_not() {
+        for (seconds, is_more) in [(1, true), (5, true), (30, false)] {
+            let pacing = BlockPacing::new(16);
+            let mut turn = pacing.turn(FIRST_BYTES).await;
+            turn.started -= Duration::from_secs(seconds);
+            let answer = Response::from(::http::Response::new(""));
+            pacing.send(turn, async { Ok(answer) }).await.unwrap();
+            assert_eq!(pacing.state.lock().allowed_bytes > FIRST_BYTES, is_more, "{seconds} s");
+        }
     }
 
     #[tokio::test]
