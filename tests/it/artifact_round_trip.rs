@@ -303,14 +303,17 @@ fn overwrite_on_s3_also_replaces_what_fell_back_to_github() {
     let world = World::new();
     let overwrite = ["--name", "wheels", "--overwrite"];
     world.upload(GitHub, 1, &["--name", "logs"], &[("a", 0o644, b"logs")]).expect_code(0);
-    world.upload(GitHub, 1, &overwrite, &[("a", 0o644, b"one")]).expect_code(0);
     let files: Files<'_> = &[("a", 0o644, b"two")];
-    let ran = world.upload(S3, 1, &overwrite, files).expect_code(0);
-    assert_eq!((&*ran.outputs["store"], world.names()), ("s3", vec!["logs".to_owned()]));
-    arrived(&world.download(S3, 1, &["--name", "wheels"]).expect_code(0), files);
+    for fallback in ["auto", "never"] {
+        world.upload(GitHub, 1, &overwrite, &[("a", 0o644, b"one")]).expect_code(0);
+        let on_s3 = [&overwrite[..], &["--fallback", fallback]].concat();
+        let ran = world.upload(S3, 1, &on_s3, files).expect_code(0);
+        assert_eq!((&*ran.outputs["store"], world.names()), ("s3", vec!["logs".to_owned()]));
+        arrived(&world.download(S3, 1, &["--name", "wheels"]).expect_code(0), files);
+    }
     world.github.state().traffic.fail("ListArtifacts", 9, Fault::status(400));
     let ran = world.upload(S3, 1, &overwrite, &[("a", 0o644, b"three")]).expect_code(0);
-    assert!(ran.stderr.contains("can't be replaced in GitHub's store"), "{}", ran.report());
+    assert!(ran.stderr.contains("can't be deleted from GitHub's store"), "{}", ran.report());
 }
 
 /// S3 was away for the first job, or it had no credentials.

@@ -89,9 +89,7 @@ pub async fn upload(
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
     let mut uploaded = Box::pin(store(source, plan, stores, now)).await?;
-    if plan == StorePlan::S3ThenGitHub {
-        uploaded.warnings.extend(delete_replaced(source, stores, &uploaded).await);
-    }
+    uploaded.warnings.extend(delete_replaced(source, stores, &uploaded).await);
     uploaded.warnings.extend(publish_locator(source, stores, &uploaded).await);
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
@@ -175,8 +173,10 @@ async fn delete_replaced(
     let github = stores.github.as_ref().ok().filter(|_| source.overwrite && is_on_s3)?;
     let error = github.delete_replaced(&source.name).await.err()?;
     let name = &source.name;
-    let why = "so a download may find an earlier one there";
-    Some(format!("`{name}` can't be replaced in GitHub's store, {why}: {error}"))
+    Some(format!(
+        "`{name}` can't be deleted from GitHub's store; if an earlier upload fell back to it, a download gets that one: \
+         {error}"
+    ))
 }
 
 fn retention_warning(source: &UploadSource) -> Option<String> {
