@@ -227,10 +227,7 @@ impl WorkflowSet {
                 continue;
             }
             let mut doubts = vec![];
-            let unread = job
-                .steps
-                .iter()
-                .filter(|step| ![job.value, step.value].into_iter().any(runs_for_merged_only));
+            let unread = job.steps.iter().filter(|step| !has_read_code(job, step));
             let code = unread.map(|step| self.code_of(step, relayed));
             let runs_stranger = code
                 .map(|code| match code {
@@ -407,6 +404,13 @@ fn gives_text_away(step: &JobStep<'_>) -> Option<String> {
     let given = step.value.get("with").filter(|_| !is_read)?;
     events::is_text(&step.scope.reach_all(given), &step.events)
         .then(|| format!("gives `{path}` text of a stranger, and its code isn't read"))
+}
+
+/// Whether a step runs for merged pull requests only, and names no branch: a fork's may get other commits after the merge.
+fn has_read_code(job: &JudgedJob<'_>, step: &JobStep<'_>) -> bool {
+    let branches = ["github.event.pull_request.head.ref", "github.head_ref"];
+    [job.value, step.value].into_iter().any(runs_for_merged_only)
+        && !step.scope.reach_all(step.value).overlaps(&branches)
 }
 
 /// Whether the condition of a job or a step keeps out pull requests that nobody has read.

@@ -497,14 +497,16 @@ fn runner_that_an_expression_chooses_may_be_the_one_of_a_job_with_a_token() {
 #[test]
 fn condition_that_is_always_true_keeps_nobody_away() {
     let gate = "github.event.pull_request.head.repo.full_name == github.repository";
-    let with = |condition: &str| {
-        let steps = "      - uses: actions/checkout@v7\n        with: {persist-credentials: false, ref: '${{ \
-                     github.head_ref }}'}\n      - run: make\n";
-        let text = with_rights("pull_request_target", steps);
+    let with_ref = |name: &str, condition: &str| {
+        let checkout = "uses: actions/checkout@v7\n        with: {persist-credentials: false, ref: ";
+        let steps = format!("      - {checkout}'${{{{ {name} }}}}'}}\n      - run: make\n");
+        let text = with_rights("pull_request_target", &steps);
         let codes =
             codes(&text.replace("    runs-on", &format!("    if: {condition}\n    runs-on")));
         codes.contains(&"token-exposed")
     };
+    let with = |condition: &str| with_ref("github.event.pull_request.head.sha", condition);
+    assert!(with_ref("github.head_ref", "github.event.pull_request.merged"), "a branch moves on");
     for true_for_all in [
         format!("|\n      ${{{{ {gate} }}}}"),
         format!(">\n      ${{{{ {gate} }}}}"),
