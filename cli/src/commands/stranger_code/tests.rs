@@ -498,8 +498,9 @@ fn runner_that_an_expression_chooses_may_be_the_one_of_a_job_with_a_token() {
 fn condition_that_is_always_true_keeps_nobody_away() {
     let gate = "github.event.pull_request.head.repo.full_name == github.repository";
     let with_ref = |name: &str, condition: &str| {
-        let checkout = "uses: actions/checkout@v7\n        with: {persist-credentials: false, ref: ";
-        let steps = format!("      - {checkout}'${{{{ {name} }}}}'}}\n      - run: make\n");
+        let with = format!("{{persist-credentials: false, ref: '${{{{ {name} }}}}'}}");
+        let steps =
+            format!("      - uses: actions/checkout@v7\n        with: {with}\n      - run: make\n");
         let text = with_rights("pull_request_target", &steps);
         let codes =
             codes(&text.replace("    runs-on", &format!("    if: {condition}\n    runs-on")));
@@ -679,7 +680,8 @@ fn artifact_of_a_run_that_a_stranger_caused_is_a_strangers() {
         codes(&with_secret.replace("permissions", &format!("if: {condition}\n    permissions")))
     };
     for event in ["push", "release", "schedule", "merge_group"] {
-        assert_eq!(on(&format!("github.event.workflow_run.event == '{event}'")), [""; 0], "{event}");
+        let condition = format!("github.event.workflow_run.event == '{event}'");
+        assert_eq!(on(&condition), [""; 0], "{event}");
     }
     for event in ["pull_request", "pull_request_review", "workflow_dispatch"] {
         let condition = format!("github.event.workflow_run.event == '{event}'");
