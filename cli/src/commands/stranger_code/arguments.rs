@@ -58,8 +58,20 @@ const PROGRAMS: [(&str, &[&str], Choice); 35] = [
 
 /// Options without a value.
 const SWITCHES: [&str; 14] = [
-    "--locked", "--quiet", "--upgrade", "--user", "--yes", "-U", "-a", "-av", "-avz", "-q", "-qq",
-    "-s", "-v", "-y",
+    "--locked",
+    "--quiet",
+    "--upgrade",
+    "--user",
+    "--yes",
+    "-U",
+    "-a",
+    "-av",
+    "-avz",
+    "-q",
+    "-qq",
+    "-s",
+    "-v",
+    "-y",
 ];
 
 /// Whether a stranger chooses code of a program by a word of its command, which begins with the program's name.
