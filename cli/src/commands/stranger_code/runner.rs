@@ -43,6 +43,10 @@ const HOSTED: [&str; 27] = [
     "macos-14-xlarge",
 ];
 
+/// How labels of services begin that start a virtual machine for each job.
+/// <https://depot.dev/docs/github-actions/overview>, <https://docs.blacksmith.sh/blacksmith-runners/overview>
+const SERVICES: [&str; 2] = ["blacksmith-", "depot-"];
+
 pub fn is_hosted_label(label: &str) -> bool {
     HOSTED.contains(&&*label.to_lowercase())
 }
@@ -97,7 +101,8 @@ impl Runner {
         let mut labels: Vec<_> = labels.iter().map(|label| label.to_lowercase()).collect();
         labels.sort();
         let is_ephemeral = |label: &String| {
-            job.ephemeral_runners.contains(label.strip_prefix("group ").unwrap_or(label))
+            SERVICES.iter().any(|start| label.starts_with(start))
+                || job.ephemeral_runners.contains(label.strip_prefix("group ").unwrap_or(label))
         };
         // A runner has all the labels.
         let is_hosted = labels.iter().all(|label| HOSTED.contains(&&**label));

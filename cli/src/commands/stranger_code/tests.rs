@@ -711,6 +711,8 @@ fn forks_pull_request_on_a_self_hosted_runner_is_told() {
     for hosted in [
         "ubuntu-latest",
         "Windows-2025",
+        "blacksmith-4vcpu-ubuntu-2404",
+        "Depot-ubuntu-24.04-16",
         "'${{ matrix.os }}'",
         "\"${{ github.event_name == 'push' && 'ubuntu-latest' || 'macos-15' }}\"",
         "\"${{ github.event.pull_request.head.repo.fork && 'forks' || 'own' }}\"",
