@@ -104,6 +104,9 @@ fn braces_evaluate_text(rest: &str, text: &StrangerText<'_>) -> bool {
     let (is_indirect, rest) = rest.strip_prefix('!').map_or((false, rest), |rest| (true, rest));
     let name = first_name(rest);
     let after = rest.trim_start_matches(is_part);
+    if name == "env" && is_named_by_powershell(after) {
+        return false;
+    }
     let is_text = text.names.contains(&name) || text.parameters.contains_key(&name);
     let (index, after) = split_index(after);
     let is_list = matches!(index, Some("@" | "*")) || after.starts_with(['@', '*']);
@@ -115,6 +118,11 @@ fn braces_evaluate_text(rest: &str, text: &StrangerText<'_>) -> bool {
     let start = after.strip_prefix(':').filter(|start| !start.starts_with(['-', '=', '?', '+']));
     let start = start.map(|start| start.split_once('}').map_or(start, |(start, _)| start));
     index.is_some_and(is_number) || start.is_some_and(|start| names_in(start, text))
+}
+
+/// Whether `${env` is the start of PowerShell's `${env:NAME}`.
+fn is_named_by_powershell(after: &str) -> bool {
+    after.strip_prefix(':').is_some_and(|rest| rest.trim_start_matches(is_part).starts_with('}'))
 }
 
 /// The index at the start of a text, without its brackets, and what comes after it.

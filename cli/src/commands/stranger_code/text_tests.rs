@@ -150,6 +150,7 @@ fn text_of_strangers_that_a_script_runs_is_told() {
     for steps in [
         with_shell("cmd", "echo !BODY! %ID%"),
         with_shell("pwsh", "Write-Output $env:BODY"),
+        with_shell("pwsh", "$text = \"${env:BODY}!\"\n$api.Dispatch($text)"),
         with_shell("python", "import os, subprocess\nsubprocess.run(['echo', os.environ['BODY']])"),
         "      - uses: anthropics/claude-code-action@v1\n        with: {prompt: 'Look at ${{ \
          github.event.issue.number }}'}\n"
