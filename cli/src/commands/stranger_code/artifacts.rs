@@ -3,12 +3,11 @@
 
 use serde_yaml::Value;
 
+use super::environment_files::writes_more_than_own_words;
 use super::exposure::Exposure;
 use super::expression::mentions;
 use super::job::JudgedJob;
-use super::script::{
-    downloads_artifacts, names_code, scripts, treats_files_as_data, writes_environment,
-};
+use super::script::{downloads_artifacts, names_code, scripts, treats_files_as_data};
 use super::step::{JobStep, action_path, input};
 use super::{events, expression};
 
@@ -103,7 +102,7 @@ pub fn handled(
     // Those of an unknown event have none.
     let may_run = |step: &&JobStep<'_>| job.events.is_empty() || !step.events.is_empty();
     for step in job.steps[first..].iter().filter(may_run) {
-        if scripts(step.value).iter().any(|script| writes_environment(script)) {
+        if scripts(step.value).iter().any(|script| writes_more_than_own_words(script)) {
             found.push(Exposure::ArtifactToEnvironment);
         }
         if runs_or_publishes(step.value, &folders) {

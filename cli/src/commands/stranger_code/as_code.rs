@@ -16,7 +16,7 @@ use super::shell_text;
 use super::step::{JobStep, action_path, input};
 
 /// Variables that shells and interpreters take code or its place from.
-const CODE_VARIABLES: [&str; 12] = [
+pub const CODE_VARIABLES: [&str; 12] = [
     "bash_env",
     "env",
     "git_external_diff",

@@ -181,7 +181,8 @@ impl Exposure {
             Self::ArtifactName => "download one artifact by its `name`",
             Self::ArtifactPath => "give a `path` of its own, such as `test-reports`",
             Self::ArtifactToEnvironment => {
-                "read the artifact with a step that needs no variable of it"
+                "read the artifact with a step that needs no variable of it, or leave by `exit` unless what it has is \
+                 a whole number: `[[ \"$n\" =~ ^[0-9]+$ ]]`"
             }
             Self::ArtifactInScript => {
                 "handle it in a job without a token, or with an action that treats it as data, such \

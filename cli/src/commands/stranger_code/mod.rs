@@ -10,6 +10,7 @@
 mod arguments;
 mod artifacts;
 mod as_code;
+mod environment_files;
 mod events;
 mod exposure;
 mod expression;

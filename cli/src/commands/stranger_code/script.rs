@@ -371,13 +371,6 @@ pub fn keeps_token(script: &str, step: &JobStep<'_>) -> bool {
     })
 }
 
-/// Whether a script changes the environment of later steps.
-pub fn writes_environment(script: &str) -> bool {
-    ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "exportVariable", "addPath"]
-        .iter()
-        .any(|part| script.contains(part))
-}
-
 /// Whether a script writes lines of a stranger into a file by which each line sets another variable or output of the
 /// step. A delimiter that nobody can guess keeps them one value, and so does a text of one line.
 pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
