@@ -711,6 +711,8 @@ fn may_write(permissions: &Value) -> bool {
 }
 
 #[cfg(test)]
+mod checkout_tests;
+#[cfg(test)]
 mod file_tests;
 #[cfg(test)]
 mod role_tests;

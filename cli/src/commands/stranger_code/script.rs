@@ -152,7 +152,11 @@ pub fn fetches_code(
         return false;
     }
     let event_file = ["github_event_path", "github_head_ref", "context.payload", "context.issue"];
-    if events::is_code(&reach, events)
+    let is_named = events::is_code(&reach, events)
+        && (asks_by_number(&lower, &words)
+            || events::is_code(&step.scope.written, events)
+            || events::is_code(&without_numbers(used_in(script, step)), events));
+    if is_named
         || (events::name_strangers(events) && event_file.iter().any(|part| lower.contains(part)))
     {
         return true;
@@ -180,6 +184,16 @@ fn checks_out_pull(script: &str) -> bool {
         }
         matches!(operands[..], ["pr", "checkout" | "co", ..])
     })
+}
+
+/// Whether a script may get from the number of a pull request to its code, or to what the text of an issue names.
+fn asks_by_number(lower: &str, words: &[String]) -> bool {
+    let others = lower.replace("git pull", "").replace("pull request", "");
+    let asks = |verb: &str| ["diff", "list", "status", "view"].contains(&verb);
+    others.contains("pull")
+        || reads_addresses(words)
+        || words.windows(2).any(|two| two[0] == "pr" && asks(&two[1]))
+        || as_code::asks_for_text(lower)
 }
 
 fn reads_addresses(words: &[String]) -> bool {
@@ -336,6 +350,19 @@ fn without_ids(reach: &ContextReach) -> ContextReach {
     };
     let paths = reach.paths.iter().filter(is_name).cloned().collect();
     ContextReach { paths, ..ContextReach::default() }
+}
+
+/// What git takes for a commit or a repository: a number is only a part of a branch's name, as in `fix-7`. What is called
+/// one in a payload is whatever its sender likes, and what another step got by a number may be a commit.
+fn without_numbers(mut reach: ContextReach) -> ContextReach {
+    let is_computed = |path: &String| {
+        (path.starts_with("steps.") || path.starts_with("needs.")) && !path.ends_with("number")
+    };
+    if !reach.paths.iter().any(is_computed) {
+        let is_number = |path: &String| path.ends_with(".number") || path.ends_with(".id");
+        reach.paths.retain(|path| !is_number(path) || path.contains(".client_payload."));
+    }
+    reach
 }
 
 /// What a script's expressions and the variables that it names lead to.

@@ -1,0 +1,41 @@
+//! Whose code a checkout or a script brings.
+
+use super::tests::{codes, with_rights};
+
+/// Such as of a bot that opens a branch for an issue.
+#[test]
+fn branch_with_an_issues_number_in_its_name_is_the_repositorys_own() {
+    let found = |before: &str, script: &str, number: &str| {
+        let lines: String = script.lines().map(|line| format!("          {line}\n")).collect();
+        let env = format!("        env: {{N: '${{{{ {number} }}}}'}}\n");
+        codes(&with_rights("issue_comment", &format!("{before}      - run: |\n{lines}{env}")))
+    };
+    let number = "github.event.issue.number";
+    for script in [
+        "git checkout -b \"fix-$N\" && git push origin \"fix-$N\"",
+        "git pull --rebase\ngit switch -c \"fix-$N\"\ngh pr create --body 'A pull request'",
+        "git fetch origin \"refs/heads/issue/$N\" && git checkout FETCH_HEAD",
+        "git checkout -b fix-${{ github.event.issue.number }}",
+    ] {
+        assert_eq!(found("", script, number), [""; 0], "{script}");
+    }
+    let by_output = "      - {id: a, run: 'echo number=$N >> $GITHUB_OUTPUT', env: {N: '${{ \
+                     github.event.issue.number }}'}}\n";
+    let own = "git checkout -b \"fix-$N\"";
+    assert_eq!(found(by_output, own, "steps.a.outputs.number"), [""; 0]);
+    for script in [
+        "git fetch origin \"pull/$N/head\" && git checkout FETCH_HEAD",
+        "git pull origin \"refs/pull/$N/merge\"",
+        "git checkout $(gh pr view \"$N\" --json headRefOid -q .headRefOid)",
+        "git fetch origin $(gh api repos/a/b/pulls/$N -q .head.sha)",
+        "git clone \"$(gh issue view $N --json body -q .body)\"",
+    ] {
+        assert!(found("", script, number).contains(&"token-exposed"), "{script}");
+    }
+    let commit = "git fetch origin \"$N\" && git checkout FETCH_HEAD";
+    let of_pull = by_output.replace("echo number=$N", "echo \"ref=$(./ref $N)\"");
+    assert!(found(&of_pull, commit, "steps.a.outputs.ref").contains(&"token-exposed"));
+    let by_variable = of_pull.replace("GITHUB_OUTPUT", "GITHUB_ENV");
+    let fetches = "git fetch origin \"$ref\" && git checkout FETCH_HEAD";
+    assert!(found(&by_variable, fetches, "github.run_id").contains(&"token-exposed"));
+}
