@@ -1,5 +1,6 @@
 //! Whose code a checkout or a script brings.
 
+use super::WorkflowSet;
 use super::tests::{codes, with_rights};
 
 /// Such as of a bot that opens a branch for an issue.
@@ -38,4 +39,30 @@ fn branch_with_an_issues_number_in_its_name_is_the_repositorys_own() {
     let by_variable = of_pull.replace("GITHUB_OUTPUT", "GITHUB_ENV");
     let fetches = "git fetch origin \"$ref\" && git checkout FETCH_HEAD";
     assert!(found(&by_variable, fetches, "github.run_id").contains(&"token-exposed"));
+}
+
+/// Who merges there may change this repository as well.
+#[test]
+fn branch_of_an_upstream_of_the_same_owner_is_read_code() {
+    let is_strangers = |own: &str, event: &str, given: &str| {
+        let mut set = WorkflowSet::new(Some(own), "pytorch/pytorch");
+        let with = format!("{{repository: pytorch/pytorch, {given}}}");
+        let step = format!("      - uses: actions/checkout@v7\n        with: {with}\n");
+        set.add_workflow(".github/workflows/w.yml", &with_rights(event, &step));
+        !set.judge().found.is_empty()
+    };
+    let by_hand = "workflow_dispatch";
+    for given in [
+        "path: pytorch",
+        "ref: nightly",
+        "ref: 'release/${{ inputs.version }}'",
+        "ref: refs/heads/viable/strict",
+    ] {
+        assert!(!is_strangers("pytorch/tools", by_hand, given), "{given}");
+        assert!(is_strangers("acme/backend", by_hand, given), "{given}");
+    }
+    for given in ["ref: '${{ inputs.sha }}'", "ref: 'refs/${{ inputs.ref }}'", "ref: pull/7/head"] {
+        assert!(is_strangers("pytorch/tools", by_hand, given), "{given}");
+    }
+    assert!(is_strangers("pytorch/tools", "repository_dispatch", "path: pytorch"));
 }

@@ -314,7 +314,8 @@ impl WorkflowSet {
         }
         if let Some(repository) = repository.filter(|reach| !self.is_own(reach)) {
             let is_upstream = |text: &String| text.trim().eq_ignore_ascii_case(&self.upstream);
-            if relayed || repository.texts.iter().any(is_upstream) {
+            let is_read = self.shares_owner_with_upstream() && is_branch(revision.as_ref());
+            if relayed || (!is_read && repository.texts.iter().any(is_upstream)) {
                 return Code::Strangers;
             }
         }
@@ -328,6 +329,12 @@ impl WorkflowSet {
             }
             _ => Code::Own,
         }
+    }
+
+    /// Whether those who merge upstream's pull requests are of this repository's owner.
+    fn shares_owner_with_upstream(&self) -> bool {
+        let owner = self.upstream.split('/').next();
+        self.own.as_ref().is_some_and(|own| own.split('/').next() == owner)
     }
 
     /// Whether a step checks out this repository.
@@ -352,6 +359,17 @@ impl WorkflowSet {
         (!paths.is_empty() && paths.iter().all(|path| path.starts_with("github.repository")))
             || (paths.is_empty() && repository.texts.iter().any(is_own))
     }
+}
+
+/// Whether the revision of a checkout is a branch or a tag, whatever an expression in its name stands for: one that begins
+/// by a fixed word is no hash and no pull request.
+fn is_branch(revision: Option<&ContextReach>) -> bool {
+    let is_fixed = |text: &String| {
+        let text = text.trim();
+        let name = ["refs/heads/", "refs/tags/"].iter().find_map(|kind| text.strip_prefix(kind));
+        name.is_some() || !["${{", "pull/", "refs/"].iter().any(|start| text.starts_with(start))
+    };
+    revision.is_none_or(|reach| reach.texts.iter().all(is_fixed))
 }
 
 /// Whose code a step brings.
