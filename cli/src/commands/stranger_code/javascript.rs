@@ -33,7 +33,7 @@ const TEXTS_OF_ANSWERS: [&str; 7] =
     ["title", "body", "ref", "label", "message", "filename", "diff_hunk"];
 
 /// Parts of regular expressions that match any text, also one that a shell would run.
-const MATCHES_ANYTHING: [&str; 4] = [".*", ".+", "\\S", "[^"];
+const MATCHES_ANYTHING: [&str; 7] = [".*", ".+", ".{", "\\S", "\\W", "\\D", "[^"];
 
 /// Patterns in patterns. Nobody writes as many.
 const MAX_DEPTH: usize = 20;
@@ -191,6 +191,7 @@ fn reads_variable(code: &str, tainted: &StrangerText<'_>) -> bool {
 /// The variables of a script that stand for parts of the event.
 fn names(script: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::from([(PAYLOAD.to_owned(), "github.event".to_owned())]);
+    let patterns = patterns(script);
     for line in script.split(['\n', ';']) {
         if names.len() > MAX_PARTS {
             break;
@@ -198,7 +199,10 @@ fn names(script: &str) -> BTreeMap<String, String> {
         let Some((left, right)) = line.split_once('=') else { continue };
         let left = left.trim().trim_start_matches("const ").trim_start_matches("let ");
         let left = left.trim_start_matches("var ").trim();
-        let right = with_captures(right.trim());
+        if captures_what_it_expects(right, &patterns) {
+            continue;
+        }
+        let right = with_captures(right.trim(), &patterns);
         let whole = match right.as_str() {
             "context" => Some("github"),
             call if ASKS.iter().any(|part| call.contains(part)) => Some(ANSWER),
@@ -215,12 +219,45 @@ fn names(script: &str) -> BTreeMap<String, String> {
 }
 
 /// Code with `match` under another name where what it captures may be any text.
-fn with_captures(code: &str) -> String {
-    let pattern = code.split(".match(").nth(1).unwrap_or_default();
-    match MATCHES_ANYTHING.iter().any(|part| pattern.contains(part)) {
+fn with_captures(code: &str, patterns: &BTreeMap<&str, &str>) -> String {
+    let given = code.split(".match(").nth(1).unwrap_or_default();
+    let pattern = pattern_of_name(given, patterns).unwrap_or(given);
+    match matches_anything(pattern) {
         true => code.replace(".match(", ".captures("),
         false => code.to_owned(),
     }
+}
+
+/// Whether a value is what a regular expression without wildcards captures by its `exec`.
+fn captures_what_it_expects(assigned: &str, patterns: &BTreeMap<&str, &str>) -> bool {
+    let Some((before, _)) = assigned.split_once(".exec(") else { return false };
+    let before = before.trim();
+    let pattern = match before.starts_with('/') {
+        true => Some(before),
+        false => pattern_of_name(before, patterns),
+    };
+    pattern.is_some_and(|pattern| !matches_anything(pattern)) && !matches_anything(assigned)
+}
+
+fn matches_anything(pattern: &str) -> bool {
+    MATCHES_ANYTHING.iter().any(|part| pattern.contains(part))
+}
+
+/// The regular expressions that a script gives names.
+fn patterns(script: &str) -> BTreeMap<&str, &str> {
+    let assigned = script.split(['\n', ';']).filter_map(|line| line.split_once('='));
+    let named = assigned.filter_map(|(left, right)| {
+        let (name, right) = (left.split_whitespace().next_back()?, right.trim());
+        right.starts_with('/').then_some((name, right))
+    });
+    named.take(MAX_PARTS).collect()
+}
+
+/// The one whose name code begins with.
+fn pattern_of_name<'a>(code: &str, patterns: &BTreeMap<&str, &'a str>) -> Option<&'a str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let end = code.find(|c| !is_part(c)).unwrap_or(code.len());
+    patterns.get(&code[..end]).copied()
 }
 
 /// Adds the name on the left of an assignment, or those of its pattern, such as `{ data: { title } }` or `[, branch]`.
@@ -252,7 +289,7 @@ fn add_names(left: &str, path: &str, depth: usize, names: &mut BTreeMap<String, 
 
 /// The parts of the event that code names, and a word for texts that GitHub's API answers.
 fn paths(code: &str, names: &BTreeMap<String, String>) -> Vec<String> {
-    let whole = whole_paths(&with_captures(code), names).into_iter();
+    let whole = whole_paths(&with_captures(code, &BTreeMap::new()), names).into_iter();
     let named = whole.filter_map(|path| match path.strip_prefix(ANSWER) {
         None => Some(path),
         Some(part) => is_text_of_answer(part, code).then(|| FETCHED_TEXT.to_owned()),

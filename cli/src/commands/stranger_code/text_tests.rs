@@ -331,6 +331,18 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
             ),
             "all",
         ),
+        (
+            &script(
+                "const re = /a (.{1,9})/; const m = context.payload.pull_request.title.match(re); return m[1]",
+            ),
+            "result",
+        ),
+        (
+            &script(
+                "const re = /a (.+)/; const m = re.exec(context.payload.pull_request.title); return m[1]",
+            ),
+            "result",
+        ),
     ] {
         assert_eq!(with(step, output), ["untrusted-expression"], "{step}");
     }
@@ -368,6 +380,18 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
                 "const m = context.payload.pull_request.title.match(/a (.+)/); core.setOutput('t', m ? 'yes' : 'no')",
             ),
             "t",
+        ),
+        (
+            &script(
+                "const re = /^a ([a-z]+)$/; const m = re.exec(context.payload.pull_request.title); return m[1]",
+            ),
+            "result",
+        ),
+        (
+            &script(
+                "const m = /^a ([a-z]+)$/.exec(context.payload.pull_request.title); return m[1]",
+            ),
+            "result",
         ),
         (&script("const pr = await github.rest.pulls.get(x); return pr.data.head.sha"), "result"),
         (&script("const pr = await github.rest.pulls.get(x); return pr.data.draft"), "result"),
