@@ -8,7 +8,7 @@ use serde_yaml::Value;
 use super::events;
 use super::files::StrangerFiles;
 use super::javascript;
-use super::scope::ContextReach;
+use super::scope::{ContextReach, texts};
 use super::script::scripts;
 use super::shell_functions::ShellParameters;
 use super::shell_names::ShellVariables;
@@ -75,7 +75,7 @@ pub fn uses_of_text(
     let is_agent = AGENT_ACTIONS.contains(&action_path(step.value).as_str());
     let mut uses = TextUses {
         runs: CODE_VARIABLES.iter().any(|name| text.names.contains(*name))
-            || (is_agent && is_told_by_strangers(step)),
+            || (is_agent && is_told_by_strangers(step, text)),
         ..TextUses::default()
     };
     let own = step.value.get("shell").and_then(Value::as_str).or(default_shell);
@@ -102,12 +102,21 @@ pub fn uses_of_text(
     uses
 }
 
-/// Whether an agent is given text of the event, or works for everybody.
-fn is_told_by_strangers(step: &JobStep<'_>) -> bool {
-    let given = step.value.get("with").map(|with| step.scope.reach_all(with)).unwrap_or_default();
+/// Whether an agent is given text of the event, by its inputs, its environment or a file that they name, or works for
+/// everybody.
+fn is_told_by_strangers(step: &JobStep<'_>, text: &StrangerText<'_>) -> bool {
+    let given: Vec<_> = ["with", "env"].iter().filter_map(|key| step.value.get(*key)).collect();
+    let has_text = |value: &&Value| events::is_text(&step.scope.reach_all(value), &step.events);
     let for_all =
         input(step.value, "allowed_non_write_users").or_else(|| input(step.value, "allow-users"));
-    events::is_text(&given, &step.events)
+    let ends_path = |c: char| c.is_whitespace() || "\"'`()[]{},:;".contains(c);
+    let names_file = |told: &String| {
+        let paths = told.split(ends_path).filter(|word| word.contains(['.', '/']));
+        paths.map(|path| path.trim_end_matches('.')).any(|path| text.files.holds(path))
+    };
+    let mut told = given.iter().flat_map(|value| texts(value));
+    given.iter().any(has_text)
+        || (!text.files.is_empty() && told.any(|told| names_file(&told)))
         || (for_all.is_some_and(|users| users.contains('*'))
             && step.events.iter().any(|event| events::is_caused_by_strangers(event)))
 }

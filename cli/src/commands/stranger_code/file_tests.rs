@@ -278,3 +278,28 @@ fn variable_with_text_of_a_stranger_that_a_later_step_runs_is_told() {
                    context.payload.issue.title)\"}\n      - run: eval \"$CMD\"\n";
     assert_eq!(codes(&with_rights("issue_comment", exports)), ["event-as-code"]);
 }
+
+/// It reads files and variables as it reads its prompt.
+#[test]
+fn agent_that_is_told_where_a_strangers_text_is_obeys_it() {
+    let found = |before: &str, agent: &str| {
+        let steps = format!("{before}      - uses: google-github-actions/run-gemini-cli@v1\n{agent}");
+        codes(&with_rights("issues", &steps))
+    };
+    let title = "TITLE: '${{ github.event.issue.title }}'";
+    let by_variable = format!(
+        "        env: {{{title}}}\n        with: {{prompt: 'Give the issue \"${{TITLE}}\" a label'}}\n"
+    );
+    assert_eq!(found("", &by_variable), ["event-as-code"]);
+    let writes = format!(
+        "      - run: echo \"Title - $TITLE\" > issue_context.md\n        env: {{{title}}}\n"
+    );
+    for prompt in ["Read \"issue_context.md\" and answer", "Answer ./issue_context.md."] {
+        let by_file = format!("        with: {{prompt: '{prompt}'}}\n");
+        assert_eq!(found(&writes, &by_file), ["event-as-code"], "{prompt}");
+        assert_eq!(found("", &by_file), [""; 0], "{prompt}");
+    }
+    let by_number = "        env: {N: '${{ github.event.issue.number }}'}\n        with: {prompt: 'Look at ${{ \
+                     github.event.issue.number }}, not at notes.md'}\n";
+    assert_eq!(found(&writes, by_number), [""; 0]);
+}

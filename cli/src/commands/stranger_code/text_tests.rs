@@ -152,9 +152,6 @@ fn text_of_strangers_that_a_script_runs_is_told() {
         with_shell("pwsh", "Write-Output $env:BODY"),
         with_shell("pwsh", "$text = \"${env:BODY}!\"\n$api.Dispatch($text)"),
         with_shell("python", "import os, subprocess\nsubprocess.run(['echo', os.environ['BODY']])"),
-        "      - uses: anthropics/claude-code-action@v1\n        with: {prompt: 'Look at ${{ \
-         github.event.issue.number }}'}\n"
-            .to_owned(),
         javascript("core.info(context.payload.comment.body)"),
         javascript("await exec.exec('git', ['commit', '-m', context.payload.comment.body])"),
         javascript(
