@@ -1,7 +1,7 @@
 //! Whose code a checkout or a script brings.
 
 use super::WorkflowSet;
-use super::tests::{codes, with_rights};
+use super::tests::{all, codes, with_rights};
 
 /// Such as of a bot that opens a branch for an issue.
 #[test]
@@ -65,4 +65,17 @@ fn branch_of_an_upstream_of_the_same_owner_is_read_code() {
         assert!(is_strangers("pytorch/tools", by_hand, given), "{given}");
     }
     assert!(is_strangers("pytorch/tools", "repository_dispatch", "path: pytorch"));
+}
+
+#[test]
+fn action_that_sets_a_commits_status_brings_no_code() {
+    let found = |action: &str| {
+        let given = "{sha: '${{ github.event.pull_request.head.sha }}'}";
+        let step = format!("      - {{uses: {action}, with: {given}}}\n");
+        all(&with_rights("pull_request_target", &step))
+    };
+    for action in ["acme/set-commit-status-action@v2", "acme/find-comment@v3"] {
+        assert_eq!(found(action), (vec![], vec![]), "{action}");
+    }
+    assert_eq!(found("acme/build@v1").1.len(), 1);
 }

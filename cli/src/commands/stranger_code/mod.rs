@@ -54,6 +54,9 @@ const ROLE_ACTIONS: [&str; 7] = [
     "azure/login",
 ];
 
+/// Parts of the names of actions that only say something about a commit or a pull request.
+const SAYS_ONLY: [&str; 3] = ["comment", "label", "status"];
+
 /// More folders of checkouts aren't looked for in the paths of actions.
 const MAX_FOLDERS: usize = 200;
 
@@ -294,7 +297,10 @@ impl WorkflowSet {
                 numbers.into_iter().filter(|_| path.contains("checkout")).filter_map(given);
             let others = others.chain(numbers);
             let named = ContextReach::of_all(&others.chain([named]).collect::<Vec<_>>());
-            let takes_code = events::is_code(&named, &step.events) && !is_known_action(&path);
+            let is_said = !path.contains("checkout")
+                && SAYS_ONLY.iter().any(|part| path.contains(part));
+            let takes_code =
+                events::is_code(&named, &step.events) && !is_known_action(&path) && !is_said;
             return match takes_code {
                 true => {
                     Code::Unknown(format!("gives `{path}` a commit or repository of a stranger"))
