@@ -48,7 +48,8 @@ fn branch_of_an_upstream_of_the_same_owner_is_read_code() {
         let mut set = WorkflowSet::new(Some(own), "pytorch/pytorch");
         let with = format!("{{repository: pytorch/pytorch, {given}}}");
         let step = format!("      - uses: actions/checkout@v7\n        with: {with}\n");
-        set.add_workflow(".github/workflows/w.yml", &with_rights(event, &step));
+        let env = "env: {BRANCH: nightly, PULL: refs/pull/7/head}\n";
+        set.add_workflow(".github/workflows/w.yml", &format!("{env}{}", with_rights(event, &step)));
         !set.judge().found.is_empty()
     };
     let by_hand = "workflow_dispatch";
@@ -57,11 +58,17 @@ fn branch_of_an_upstream_of_the_same_owner_is_read_code() {
         "ref: nightly",
         "ref: 'release/${{ inputs.version }}'",
         "ref: refs/heads/viable/strict",
+        "ref: '${{ env.BRANCH }}'",
     ] {
         assert!(!is_strangers("pytorch/tools", by_hand, given), "{given}");
         assert!(is_strangers("acme/backend", by_hand, given), "{given}");
     }
-    for given in ["ref: '${{ inputs.sha }}'", "ref: 'refs/${{ inputs.ref }}'", "ref: pull/7/head"] {
+    for given in [
+        "ref: '${{ inputs.sha }}'",
+        "ref: 'refs/${{ inputs.ref }}'",
+        "ref: pull/7/head",
+        "ref: '${{ env.PULL }}'",
+    ] {
         assert!(is_strangers("pytorch/tools", by_hand, given), "{given}");
     }
     assert!(is_strangers("pytorch/tools", "repository_dispatch", "path: pytorch"));

@@ -370,12 +370,15 @@ impl WorkflowSet {
 /// Whether the revision of a checkout is a branch or a tag, whatever an expression in its name stands for: one that begins
 /// by a fixed word is no hash and no pull request.
 fn is_branch(revision: Option<&ContextReach>) -> bool {
-    let is_fixed = |text: &String| {
-        let text = text.trim();
-        let name = ["refs/heads/", "refs/tags/"].iter().find_map(|kind| text.strip_prefix(kind));
-        name.is_some() || !["${{", "pull/", "refs/"].iter().any(|start| text.starts_with(start))
-    };
-    revision.is_none_or(|reach| reach.texts.iter().all(is_fixed))
+    revision.is_none_or(|reach| {
+        reach.texts.iter().map(|text| text.trim()).all(|text| {
+            // The fixed words that an expression stands for are among the texts, unless it leads elsewhere.
+            let is_resolved = text.starts_with("${{") && reach.paths.is_empty();
+            let is_ref = ["refs/heads/", "refs/tags/"].iter().any(|kind| text.starts_with(kind));
+            let is_other = ["${{", "pull/", "refs/"].iter().any(|start| text.starts_with(start));
+            is_resolved || is_ref || !is_other
+        })
+    })
 }
 
 /// Whose code a step brings.
