@@ -283,7 +283,8 @@ fn variable_with_text_of_a_stranger_that_a_later_step_runs_is_told() {
 #[test]
 fn agent_that_is_told_where_a_strangers_text_is_obeys_it() {
     let found = |before: &str, agent: &str| {
-        let steps = format!("{before}      - uses: google-github-actions/run-gemini-cli@v1\n{agent}");
+        let steps =
+            format!("{before}      - uses: google-github-actions/run-gemini-cli@v1\n{agent}");
         codes(&with_rights("issues", &steps))
     };
     let title = "TITLE: '${{ github.event.issue.title }}'";

@@ -297,8 +297,8 @@ impl WorkflowSet {
                 numbers.into_iter().filter(|_| path.contains("checkout")).filter_map(given);
             let others = others.chain(numbers);
             let named = ContextReach::of_all(&others.chain([named]).collect::<Vec<_>>());
-            let is_said = !path.contains("checkout")
-                && SAYS_ONLY.iter().any(|part| path.contains(part));
+            let is_said =
+                !path.contains("checkout") && SAYS_ONLY.iter().any(|part| path.contains(part));
             let takes_code =
                 events::is_code(&named, &step.events) && !is_known_action(&path) && !is_said;
             return match takes_code {
