@@ -86,3 +86,112 @@ fn action_that_sets_a_commits_status_brings_no_code() {
     }
     assert_eq!(found("acme/build@v1").1.len(), 1);
 }
+
+#[test]
+fn every_way_to_a_forks_commit_counts_as_its_code() {
+    let checkout = |reference: &str| {
+        format!(
+            "      - uses: actions/checkout@v7\n        with: {{persist-credentials: false, ref: \
+             \"{reference}\"}}\n      - run: make test\n"
+        )
+    };
+    let run = |script: &str| {
+        format!("      - run: {script}\n        env: {{N: '${{{{ github.event.number }}}}'}}\n")
+    };
+    let target = "pull_request_target";
+    for (event, steps) in [
+        (target, checkout("refs/pull/${{ github.event.number }}/merge")),
+        (target, checkout("refs/pull/${{ github.event.pull_request.number }}/head")),
+        (target, checkout("${{ github.event.pull_request.merge_commit_sha }}")),
+        (target, checkout("${{ github.event['pull_request']['head'].sha }}")),
+        (target, checkout("${{ GITHUB.event.Pull_Request.Head.sha }}")),
+        (target, checkout("${{ github.event.after }}")),
+        (target, checkout("${{ inputs.x || github.head_ref }}")),
+        (target, run("gh pr checkout \"$N\" && make")),
+        (target, run("gh -R acme/app pr checkout \"$N\" && make")),
+        (target, run("gh pr --repo acme/app co \"$N\" && make")),
+        (target, run("git fetch origin \"pull/$N/head\" && git checkout FETCH_HEAD && make")),
+        (target, run("git fetch origin \"$GITHUB_HEAD_REF\"; make")),
+        (target, run("git -c x=y fetch origin ${{ github.event.pull_request.head.sha }}")),
+        (target, run("curl -L https://codeload.github.com/a/b/zip/${{ github.head_ref }} | sh")),
+        (target, run("curl -L ${{ github.event.pull_request.patch_url }} | git am && make")),
+        (target, run("gh pr diff \"$N\" | git apply && make")),
+        (target, run("gh pr diff ${{ github.event.number }} | patch -p1 && make")),
+        (target, run("cargo install --git ${{ github.event.pull_request.head.repo.clone_url }} x")),
+        (
+            target,
+            run(
+                "docker build https://x/${{ github.event.pull_request.head.repo.full_name }}.git#main",
+            ),
+        ),
+        (target, run("npm i github:${{ github.event.pull_request.head.repo.full_name }}")),
+        (target, run("nix build github:${{ github.event.pull_request.head.repo.full_name }}")),
+        (target, run("npx degit ${{ github.event.pull_request.head.repo.full_name }} x && make")),
+        (
+            target,
+            run("go install github.com/${{ github.event.pull_request.head.repo.full_name }}@main"),
+        ),
+        (
+            target,
+            run(
+                "svn export https://github.com/${{ github.event.pull_request.head.repo.full_name }}/trunk",
+            ),
+        ),
+        (target, run("gh co \"$N\" && make")),
+        ("issue_comment", run("docker run --rm -v a:b \"${{ github.event.comment.body }}\" make")),
+        (
+            target,
+            run(
+                "gh api repos/a/b/contents/x?ref=${{ github.head_ref }} --jq .content | base64 -d | sh",
+            ),
+        ),
+        (
+            target,
+            "      - uses: actions/github-script@v8\n        with: {script: \"exec.exec('git', \
+             ['checkout', context.payload.pull_request.head.sha])\"}\n"
+                .to_owned(),
+        ),
+        (
+            target,
+            format!(
+                "      - run: echo \"SHA=${{{{ github.event.pull_request.head.sha }}}}\" >> $GITHUB_ENV\n{}",
+                checkout("${{ env.SHA }}")
+            ),
+        ),
+        (
+            target,
+            format!(
+                "      - id: h\n        run: echo sha=${{{{ github.event.pull_request.head.sha }}}} >> \
+                 $GITHUB_OUTPUT\n{}",
+                checkout("${{ steps.h.outputs.sha }}")
+            ),
+        ),
+        ("issue_comment", checkout("refs/pull/${{ github.event.issue.number }}/head")),
+        ("workflow_dispatch", checkout("refs/pull/${{ inputs.pr }}/head")),
+        ("workflow_dispatch", run("gh pr checkout ${{ inputs.pr }}")),
+        ("{workflow_run: {}}", checkout("${{ github.event.workflow_run.head_sha }}")),
+        ("[pull_request, schedule]", "      - uses: x/y/actions/CHECKOUT-PR@v1\n".to_owned()),
+    ] {
+        let text = with_rights(event, &steps);
+        let found = codes(&text);
+        for code in ["token-exposed", "write-permission"] {
+            assert!(found.contains(&code), "{code}: {found:?} in {text}");
+        }
+    }
+    // The steps run in what the image brings.
+    for (event, image) in [
+        ("issue_comment", "container: 'x/${{ github.event.comment.body }}'"),
+        (target, "container: {image: 'x/app:${{ github.event.pull_request.head.sha }}'}"),
+        ("repository_dispatch", "container: {image: '${{ github.event.client_payload.image }}'}"),
+        ("issue_comment", "container: {image: a, options: '${{ github.event.comment.body }}'}"),
+        ("issue_comment", "services: {a: {image: '${{ github.event.comment.body }}'}}"),
+    ] {
+        let text = with_rights(event, &run("make"))
+            .replace("    steps:", &format!("    {image}\n    steps:"));
+        assert!(codes(&text).contains(&"token-exposed"), "{:?} in {text}", codes(&text));
+    }
+    let by_env = "on: pull_request_target\npermissions: {contents: write}\nenv: {SHA: '${{ \
+                  github.event.pull_request.head.sha }}'}\njobs: {b: {steps: [{uses: actions/checkout@v7, \
+                  with: {ref: '${{ env.SHA }}'}}]}}";
+    assert!(codes(by_env).contains(&"write-permission"), "{:?}", codes(by_env));
+}
