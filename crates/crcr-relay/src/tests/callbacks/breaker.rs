@@ -69,7 +69,7 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     assert_eq!(conclusion.as_deref(), Some("neutral"));
     assert!(text.contains("only a trial every ten minutes is sent"), "{text}");
     let is_told = async || {
-        let request = Request::get("/api/v1/now").body(axum::body::Body::empty());
+        let request = http::Request::get("/api/v1/now").body(axum::body::Body::empty());
         let (_, now) = world.call(request.unwrap()).await;
         let warnings = now["relay"]["warnings"].as_array().unwrap();
         warnings.iter().any(|warning| warning["page"] == "/crcr/acme/four")
