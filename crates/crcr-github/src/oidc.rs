@@ -104,9 +104,7 @@ fn unless_in_between(error: HttpError) -> HttpError {
 }
 
 /// The claims of a token, **not verified**: for messages about what a trust policy sees.
-pub fn unverified_claims(
-    token: &SecretString,
-) -> Option<serde_json::Map<String, Value>> {
+pub fn unverified_claims(token: &SecretString) -> Option<serde_json::Map<String, Value>> {
     let payload = token.expose_secret().split('.').nth(1)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
