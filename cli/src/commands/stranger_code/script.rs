@@ -289,7 +289,15 @@ const GETS_BY_ADDRESS: [(&str, &[&str]); 14] = [
 
 /// Parts of a package's name that say where its code is. A name and a version alone are of a registry, to which a pull
 /// request adds nothing.
-const PLACES: [&str; 6] = ["://", "git+", "github.com", "github:", "pkg.pr.new", "#"];
+const PLACES: [&str; 5] = ["://", "git+", "github.com", "github:", "pkg.pr.new"];
+
+fn names_place(word: &str) -> bool {
+    // `a/b#SHA` names a commit, and `${A#b}` is a variable without its beginning.
+    let names_commit = word
+        .split_once('#')
+        .is_some_and(|(before, _)| before.rfind("${").is_none_or(|at| before[at..].contains('}')));
+    names_commit || PLACES.iter().any(|part| word.contains(part))
+}
 
 /// Whether a script installs a package from an address with a stranger's commit or pull request.
 fn gets_by_address_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]) -> bool {
@@ -298,8 +306,7 @@ fn gets_by_address_of_strangers(script: &str, step: &JobStep<'_>, events: &[Stri
         return false;
     }
     let is_strangers = |word: &ShellWord| {
-        PLACES.iter().any(|part| word.text.contains(part))
-            && events::is_code(&used_in(&word.text, step), events)
+        names_place(&word.text) && events::is_code(&used_in(&word.text, step), events)
     };
     shell::commands(script).iter().any(|command| {
         let words = &command.words[..command.words.len().min(as_code::MAX_PARTS)];
