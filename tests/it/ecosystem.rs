@@ -346,13 +346,13 @@ fn archive_for_binstall_has_the_name_and_the_layout_that_the_package_promises() 
 
 /// The three keys of `[package.metadata.binstall]`, without a TOML parser.
 mod toml_like {
-    pub(super) struct Table {
-        pub(super) pkg_url: String,
-        pub(super) pkg_fmt: String,
-        pub(super) bin_dir: String,
+    pub(crate) struct Table {
+        pub(crate) pkg_url: String,
+        pub(crate) pkg_fmt: String,
+        pub(crate) bin_dir: String,
     }
 
-    pub(super) fn read(text: &str) -> Table {
+    pub(crate) fn read(text: &str) -> Table {
         let (_, section) = text.split_once("[package.metadata.binstall]\n").unwrap();
         let value = |key: &str| {
             let line = section.lines().find_map(|line| line.strip_prefix(key)).unwrap();

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::pages::repository::BackendModel;
 
 /// A badge for a README: level, whether its criteria are met, and pass rate.
-pub(super) fn svg(model: &BackendModel) -> Markup {
+pub(crate) fn svg(model: &BackendModel) -> Markup {
     let level = model.level.map_or("not listed", |level| level.as_str());
     let rate = model.worth.job_pass;
     let standing = model.review.as_ref().map(|review| review.review.standing());

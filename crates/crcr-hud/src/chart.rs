@@ -7,7 +7,7 @@ use crate::model::TrendDay;
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
 
 /// A chart of how many jobs passed and how available the backend was, by day.
-pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
+pub(crate) fn shares(title: &str, days: &[TrendDay]) -> Markup {
     let line = |name: &str, of: fn(&TrendDay) -> Option<f64>| PlotLine {
         name: name.to_owned(),
         values: days.iter().map(of).collect(),
@@ -20,7 +20,7 @@ pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
 }
 
 /// Durations over days, in seconds.
-pub(super) fn durations(
+pub(crate) fn durations(
     title: &str,
     days: &[TrendDay],
     p50: impl Fn(&TrendDay) -> Option<f64>,
@@ -44,7 +44,7 @@ fn plot(title: &str, unit: Unit, days: &[TrendDay], lines: Vec<PlotLine>) -> Mar
 }
 
 /// A small line for a table, with its range beside it.
-pub(super) fn sparkline(days: &[TrendDay]) -> Markup {
+pub(crate) fn sparkline(days: &[TrendDay]) -> Markup {
     let values: Vec<_> = days.iter().map(|day| day.job_pass.value()).collect();
     let step = 100.0 / (days.len().max(2) - 1) as f64;
     let lowest = values.iter().copied().flatten().reduce(f64::min);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::address;
 
 /// A longer search is cut.
-pub(super) const MAX_SEARCH_CHARS: usize = 200;
+pub(crate) const MAX_SEARCH_CHARS: usize = 200;
 /// The most pages of the matrix of jobs: a year of a busy backend has about as many.
 const MAX_PAGES: usize = 1000;
 /// The longest name that is stored: that of a workflow, ` / `, and that of a job.
@@ -22,7 +22,7 @@ const MAX_DAYS: i64 = 366;
 /// `?events=pr|nightly`, for the job matrix `?heads=all`, `?rows=failing`, `?q=TEXT` and `?page=N`, for
 /// the overview `?q=TEXT`, `?show=STANDING` and `?sort=COLUMN`, for the level page `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
-pub(super) struct SpanQuery {
+pub(crate) struct SpanQuery {
     window: Option<String>,
     from: Option<String>,
     to: Option<String>,
@@ -38,41 +38,41 @@ pub(super) struct SpanQuery {
 
 impl SpanQuery {
     /// Whether the query says when the time span begins.
-    pub(super) fn has_start(&self) -> bool {
+    pub(crate) fn has_start(&self) -> bool {
         filled(self.from.as_deref()).is_some()
     }
 
     /// Whether the query says which time span it is about.
-    pub(super) fn has_span(&self) -> bool {
+    pub(crate) fn has_span(&self) -> bool {
         let ends = [&self.window, &self.from, &self.to];
         ends.into_iter().any(|end| filled(end.as_deref()).is_some())
     }
 
     /// The level whose criteria apply.
-    pub(super) fn level(&self) -> Result<Option<Level>, String> {
+    pub(crate) fn level(&self) -> Result<Option<Level>, String> {
         let level = filled(self.level.as_deref()).map(str::parse).transpose();
         level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
     }
 
     /// The last 24 hours.
-    pub(super) fn day() -> Self {
+    pub(crate) fn day() -> Self {
         Self { window: Some("24h".to_owned()), ..Self::default() }
     }
 
     /// From this time until now.
-    pub(super) fn starting(from: Timestamp) -> Self {
+    pub(crate) fn starting(from: Timestamp) -> Self {
         Self { from: Some(from.to_string()), ..Self::default() }
     }
 
     /// The last 30 days.
-    pub(super) fn month() -> Self {
+    pub(crate) fn month() -> Self {
         Self { window: Some("30d".to_owned()), ..Self::default() }
     }
 }
 
 /// A page without parameters. Unknown ones are ignored, as on every page.
 #[derive(Debug, Clone, Copy, Deserialize, schemars::JsonSchema)]
-pub(super) struct NoQuery {}
+pub(crate) struct NoQuery {}
 
 /// Groups of jobs that are shown one by one at a time.
 const MAX_OPEN: usize = 20;
@@ -82,16 +82,16 @@ const MAX_OPEN: usize = 20;
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Vec<(String, String)>")]
-pub(super) struct BranchQuery {
-    pub(super) q: Option<String>,
-    pub(super) rows: Option<String>,
-    pub(super) before: Option<Timestamp>,
-    pub(super) open: Vec<String>,
-    pub(super) job: Option<u64>,
+pub(crate) struct BranchQuery {
+    pub(crate) q: Option<String>,
+    pub(crate) rows: Option<String>,
+    pub(crate) before: Option<Timestamp>,
+    pub(crate) open: Vec<String>,
+    pub(crate) job: Option<u64>,
 }
 
 /// `?before=TIME`.
-pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Timestamp, String> {
     let wrong = || "`before` has to be a time such as `2026-09-01T00:00:00Z`".to_owned();
     text.parse().map_err(|_| wrong())
 }
@@ -122,12 +122,12 @@ impl TryFrom<Vec<(String, String)>> for BranchQuery {
 }
 
 impl BranchQuery {
-    pub(super) fn only_failing(&self) -> bool {
+    pub(crate) fn only_failing(&self) -> bool {
         self.rows.as_deref() == Some("failing")
     }
 
     /// As part of an address, with its `?`; empty for the defaults.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         for (name, value) in [("q", &self.q), ("rows", &self.rows)] {
             if let Some(value) = value {
@@ -149,12 +149,12 @@ impl BranchQuery {
 }
 
 /// A parameter without the blanks around it; `None` if it is empty. A long one is cut.
-pub(super) fn given(value: Option<&str>) -> Option<String> {
+pub(crate) fn given(value: Option<&str>) -> Option<String> {
     given_chars(value, MAX_SEARCH_CHARS)
 }
 
 /// The same of a name, which is looked for whole.
-pub(super) fn given_name(value: Option<&str>) -> Option<String> {
+pub(crate) fn given_name(value: Option<&str>) -> Option<String> {
     given_chars(value, MAX_NAME_CHARS)
 }
 
@@ -170,13 +170,13 @@ fn filled(value: Option<&str>) -> Option<&str> {
 /// Which events a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum EventFilter {
+pub(crate) enum EventFilter {
     Pr,
     Nightly,
 }
 
 impl EventFilter {
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Pr => "pr",
             Self::Nightly => "nightly",
@@ -184,7 +184,7 @@ impl EventFilter {
     }
 
     /// Whether this event, in GitHub's spelling or `nightly`, is shown.
-    pub(super) fn includes(self, event: &EventName) -> bool {
+    pub(crate) fn includes(self, event: &EventName) -> bool {
         let kind = match self {
             Self::Pr => EventKind::PullRequest,
             Self::Nightly => EventKind::Nightly,
@@ -195,35 +195,35 @@ impl EventFilter {
 
 /// The time span, the kind of event and the filters of a page.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(super) struct TimeSpan {
-    pub(super) from: Timestamp,
-    pub(super) to: Timestamp,
+pub(crate) struct TimeSpan {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
     /// Without `?to=` a time span ends now.
     #[serde(skip)]
-    pub(super) until_now: bool,
-    pub(super) events: EventFilter,
+    pub(crate) until_now: bool,
+    pub(crate) events: EventFilter,
     /// Whether the query names them.
     #[serde(skip)]
-    pub(super) events_named: bool,
+    pub(crate) events_named: bool,
     /// `24h`, `7d` or `30d`; `None` for a span that was given by its ends.
-    pub(super) window: Option<&'static str>,
+    pub(crate) window: Option<&'static str>,
     /// Also show older commits of pull requests.
-    pub(super) all_heads: bool,
+    pub(crate) all_heads: bool,
     /// Show only commits on which something failed.
-    pub(super) only_failing: bool,
+    pub(crate) only_failing: bool,
     /// Show only the jobs with this text in their name, on the overview the backends.
-    pub(super) q: Option<String>,
+    pub(crate) q: Option<String>,
     /// How the overview is sorted.
-    pub(super) sort: Option<String>,
+    pub(crate) sort: Option<String>,
     /// Which backends the overview shows, by their standing.
-    pub(super) show: Option<String>,
+    pub(crate) show: Option<String>,
     /// Which page of commits is shown.
-    pub(super) page: usize,
+    pub(crate) page: usize,
 }
 
 impl TimeSpan {
     /// Errors name the parameter: not a time, an empty time span, or one over [`MAX_DAYS`].
-    pub(super) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
+    pub(crate) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
         let named = filled(query.events.as_deref());
         let events = match named {
             None | Some("pr") => EventFilter::Pr,
@@ -290,7 +290,7 @@ impl TimeSpan {
     }
 
     /// The query string of a link to this page; a window stays a window that ends now.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match self.window {
             Some(window) => {
                 format!("?window={window}&events={}{}", self.events.as_str(), self.filters())
@@ -300,7 +300,7 @@ impl TimeSpan {
     }
 
     /// The same span on another page.
-    pub(super) fn unfiltered(&self) -> Self {
+    pub(crate) fn unfiltered(&self) -> Self {
         Self {
             all_heads: false,
             only_failing: false,
@@ -327,7 +327,7 @@ impl TimeSpan {
 
     /// The query string of a link that always shows the same rows. It ends with the minute, so that it is one link
     /// within it.
-    pub(super) fn permalink(&self) -> String {
+    pub(crate) fn permalink(&self) -> String {
         let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
         let (from, to) = (second(self.from), second(self.to));
         format!("?from={from}&to={to}&events={}{}", self.events.as_str(), self.filters())
@@ -342,7 +342,7 @@ fn full_hour(time: Timestamp) -> Timestamp {
 
 /// The end of this time's minute: nothing of the minute is left out, and a page and its permalink stay the same
 /// within it.
-pub(super) fn end_of_minute(time: Timestamp) -> Timestamp {
+pub(crate) fn end_of_minute(time: Timestamp) -> Timestamp {
     let minutes = (time.as_millisecond() + 59_999).div_euclid(60_000);
     Timestamp::from_second(minutes * 60).unwrap_or(time)
 }

@@ -6,7 +6,7 @@ use super::shell::ShellWord;
 
 /// What a stranger has to choose for code of theirs to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choice {
+enum StrangerChoice {
     /// A whole word: one option is enough, or it names what is run.
     Word,
     /// Several words, so that only a variable without quotes gives them.
@@ -18,42 +18,42 @@ enum Choice {
 }
 
 /// Programs with the verbs of which it is so; without any, all words are meant.
-const PROGRAMS: [(&str, &[&str], Choice); 35] = [
-    ("apt", &["install"], Choice::Word),
-    ("apt-get", &["install"], Choice::Word),
-    ("brew", &["install"], Choice::Word),
-    ("bsdtar", &[], Choice::Word),
-    ("bun", &["add", "i", "install"], Choice::Part),
-    ("bun", &["run", "x"], Choice::First),
-    ("cargo", &["add", "bench", "build", "check", "install", "run", "test"], Choice::Word),
-    ("conda", &["install"], Choice::Word),
-    ("curl", &[], Choice::Words),
-    ("docker", &["build", "create", "exec", "run"], Choice::Words),
-    ("find", &[], Choice::Words),
-    ("gem", &["install"], Choice::Word),
-    ("git", &["bisect", "difftool", "grep", "rebase"], Choice::Word),
-    ("go", &["build", "get", "install", "test", "vet"], Choice::Word),
-    ("go", &["run"], Choice::First),
-    ("npm", &["add", "i", "install"], Choice::Part),
-    ("npm", &["exec", "run", "run-script", "x"], Choice::First),
-    ("pip", &["download", "install", "wheel"], Choice::Word),
-    ("pip3", &["download", "install", "wheel"], Choice::Word),
-    ("pipx", &["install"], Choice::Word),
-    ("pipx", &["run"], Choice::First),
-    ("pnpm", &["add", "i", "install"], Choice::Part),
-    ("pnpm", &["dlx", "exec", "run"], Choice::First),
-    ("podman", &["build", "create", "exec", "run"], Choice::Words),
-    ("py.test", &[], Choice::Word),
-    ("pytest", &[], Choice::Word),
-    ("rsync", &[], Choice::Word),
-    ("scp", &[], Choice::Word),
-    ("sftp", &[], Choice::Word),
-    ("ssh", &[], Choice::Word),
-    ("tar", &[], Choice::Word),
-    ("wget", &[], Choice::Words),
-    ("xargs", &[], Choice::First),
-    ("yarn", &["add"], Choice::Part),
-    ("yarn", &["dlx", "exec", "run"], Choice::First),
+const PROGRAMS: [(&str, &[&str], StrangerChoice); 35] = [
+    ("apt", &["install"], StrangerChoice::Word),
+    ("apt-get", &["install"], StrangerChoice::Word),
+    ("brew", &["install"], StrangerChoice::Word),
+    ("bsdtar", &[], StrangerChoice::Word),
+    ("bun", &["add", "i", "install"], StrangerChoice::Part),
+    ("bun", &["run", "x"], StrangerChoice::First),
+    ("cargo", &["add", "bench", "build", "check", "install", "run", "test"], StrangerChoice::Word),
+    ("conda", &["install"], StrangerChoice::Word),
+    ("curl", &[], StrangerChoice::Words),
+    ("docker", &["build", "create", "exec", "run"], StrangerChoice::Words),
+    ("find", &[], StrangerChoice::Words),
+    ("gem", &["install"], StrangerChoice::Word),
+    ("git", &["bisect", "difftool", "grep", "rebase"], StrangerChoice::Word),
+    ("go", &["build", "get", "install", "test", "vet"], StrangerChoice::Word),
+    ("go", &["run"], StrangerChoice::First),
+    ("npm", &["add", "i", "install"], StrangerChoice::Part),
+    ("npm", &["exec", "run", "run-script", "x"], StrangerChoice::First),
+    ("pip", &["download", "install", "wheel"], StrangerChoice::Word),
+    ("pip3", &["download", "install", "wheel"], StrangerChoice::Word),
+    ("pipx", &["install"], StrangerChoice::Word),
+    ("pipx", &["run"], StrangerChoice::First),
+    ("pnpm", &["add", "i", "install"], StrangerChoice::Part),
+    ("pnpm", &["dlx", "exec", "run"], StrangerChoice::First),
+    ("podman", &["build", "create", "exec", "run"], StrangerChoice::Words),
+    ("py.test", &[], StrangerChoice::Word),
+    ("pytest", &[], StrangerChoice::Word),
+    ("rsync", &[], StrangerChoice::Word),
+    ("scp", &[], StrangerChoice::Word),
+    ("sftp", &[], StrangerChoice::Word),
+    ("ssh", &[], StrangerChoice::Word),
+    ("tar", &[], StrangerChoice::Word),
+    ("wget", &[], StrangerChoice::Words),
+    ("xargs", &[], StrangerChoice::First),
+    ("yarn", &["add"], StrangerChoice::Part),
+    ("yarn", &["dlx", "exec", "run"], StrangerChoice::First),
 ];
 
 /// Options without a value.
@@ -102,7 +102,12 @@ fn is_letters_with_file(word: &ShellWord) -> bool {
     word.text.contains('f') && word.text.chars().all(|c| c.is_ascii_alphabetic())
 }
 
-fn is_chosen(words: &[ShellWord], verbs: &[&str], choice: Choice, text: &StrangerText<'_>) -> bool {
+fn is_chosen(
+    words: &[ShellWord],
+    verbs: &[&str],
+    choice: StrangerChoice,
+    text: &StrangerText<'_>,
+) -> bool {
     let is_text = |word: &ShellWord| text.expands_in(&word.open);
     let operand = |from: usize| {
         words[from..].iter().position(|word| !word.text.starts_with('-')).map(|at| from + at)
@@ -125,12 +130,12 @@ fn is_chosen(words: &[ShellWord], verbs: &[&str], choice: Choice, text: &Strange
         })
     };
     match choice {
-        Choice::First => {
+        StrangerChoice::First => {
             operand(start).is_some_and(|at| words[at].open.starts_with('$') && is_text(&words[at]))
         }
-        Choice::Part => words[start..].iter().any(is_text),
-        Choice::Words => options.iter().any(|word| gives_words(word) && is_text(word)),
-        Choice::Word => options.iter().enumerate().any(|(at, word)| {
+        StrangerChoice::Part => words[start..].iter().any(is_text),
+        StrangerChoice::Words => options.iter().any(|word| gives_words(word) && is_text(word)),
+        StrangerChoice::Word => options.iter().enumerate().any(|(at, word)| {
             let is_word = word.open.starts_with('$') && !is_value(at);
             (gives_words(word) || is_word) && is_text(word)
         }),

@@ -22,7 +22,7 @@ const MAX_DETAILS: usize = 1000;
 
 /// Which tests of a report may be attempts of one another.
 #[derive(Debug, Default)]
-pub(super) struct Repetitions {
+pub(crate) struct Repetitions {
     candidates: Vec<PossibleAttempt>,
 }
 
@@ -36,7 +36,7 @@ struct PossibleAttempt {
 }
 
 impl Repetitions {
-    pub(super) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
+    pub(crate) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
         // What is said of a suite again and again is one failure.
         let is_candidate = match element.repeats {
             _ if case.kind == TestRowKind::Suite => true,
@@ -64,7 +64,7 @@ impl Repetitions {
     /// Puts the attempts of each test together, and the failures of each suite; its other ones are added to `hidden`.
     /// Returns the first test that passed at last where the report doesn't tell whether it was run again because it
     /// failed.
-    pub(super) fn merge(
+    pub(crate) fn merge(
         mut self,
         cases: &mut Vec<TestCase>,
         hidden: &mut HiddenFailures,
@@ -336,12 +336,12 @@ fn worst(a: TestResult, b: TestResult) -> TestResult {
 
 /// The labels of the suites, each from the position of its first test on.
 #[derive(Debug, Default)]
-pub(super) struct SuiteRanges {
+pub(crate) struct SuiteRanges {
     starts: Vec<(u32, u32, Arc<SuiteLabels>)>,
 }
 
 impl SuiteRanges {
-    pub(super) fn note(&mut self, position: u32, element: &SuiteElement) {
+    pub(crate) fn note(&mut self, position: u32, element: &SuiteElement) {
         if self.starts.last().is_none_or(|(_, number, _)| *number != element.number) {
             self.starts.push((position, element.number, Arc::clone(&element.labels)));
         }
@@ -349,7 +349,7 @@ impl SuiteRanges {
 
     /// Gives tests of one name in different suites the package or file that tells them apart. What doesn't
     /// differ tells nothing; then rows have numbers. A `hostname` is another one in the next run.
-    pub(super) fn tell_apart(&self, cases: &mut [TestCase]) {
+    pub(crate) fn tell_apart(&self, cases: &mut [TestCase]) {
         let labels = |at: usize| {
             let after = self.starts.partition_point(|(start, ..)| *start as usize <= at);
             after.checked_sub(1).map(|range| &self.starts[range].2)

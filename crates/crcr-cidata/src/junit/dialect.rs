@@ -7,7 +7,7 @@ use crcr_domain::ci_data::test_run::TestCase;
 use quick_xml::events::BytesStart;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReportDialect {
+pub(crate) enum ReportDialect {
     Junit,
     Nunit,
     Xunit,
@@ -15,7 +15,7 @@ pub(super) enum ReportDialect {
 }
 
 impl ReportDialect {
-    pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
+    pub(crate) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
         match name {
             "testcase" => Some(Self::Junit),
             // `<TestCase>` is Qt's own format.
@@ -43,7 +43,7 @@ impl ReportDialect {
 
 /// Tests of TRX, whose classes are named at its end.
 #[derive(Default)]
-pub(super) struct TrxTests {
+pub(crate) struct TrxTests {
     held: Vec<(String, TestCase)>,
     /// The assembly and the class of each test, by the test's id.
     classes: HashMap<String, (Arc<str>, Arc<str>)>,
@@ -52,20 +52,20 @@ pub(super) struct TrxTests {
 }
 
 impl TrxTests {
-    pub(super) fn open_definition(&mut self, id: String, assembly: Arc<str>) {
+    pub(crate) fn open_definition(&mut self, id: String, assembly: Arc<str>) {
         self.open = (id, assembly);
     }
 
-    pub(super) fn name_class(&mut self, class: Arc<str>) {
+    pub(crate) fn name_class(&mut self, class: Arc<str>) {
         let (id, assembly) = &mut self.open;
         self.classes.insert(std::mem::take(id), (Arc::clone(assembly), class));
     }
 
-    pub(super) fn hold(&mut self, id: String, case: TestCase) {
+    pub(crate) fn hold(&mut self, id: String, case: TestCase) {
         self.held.push((id, case));
     }
 
-    pub(super) fn named(self) -> impl Iterator<Item = TestCase> {
+    pub(crate) fn named(self) -> impl Iterator<Item = TestCase> {
         let Self { held, classes, .. } = self;
         held.into_iter().map(move |(id, mut case)| {
             if let Some((assembly, class)) = classes.get(&id) {
@@ -79,7 +79,7 @@ impl TrxTests {
 }
 
 /// The name that xUnit.net and some frameworks of TRX show begins with the class.
-pub(super) fn drop_class_of_name(case: &mut TestCase) {
+pub(crate) fn drop_class_of_name(case: &mut TestCase) {
     let name = case.name.strip_prefix(&*case.classname).and_then(|name| name.strip_prefix('.'));
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         case.name = name.to_owned();

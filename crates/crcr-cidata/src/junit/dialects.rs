@@ -18,7 +18,7 @@ use super::values::{
 };
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
-    pub(super) fn open_nunit(
+    pub(crate) fn open_nunit(
         &mut self,
         parent: Option<ReportElement>,
         name: &str,
@@ -159,7 +159,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.open_detail(kind, tag, line)
     }
 
-    pub(super) fn open_xunit(
+    pub(crate) fn open_xunit(
         &mut self,
         parent: Option<ReportElement>,
         name: &str,
@@ -255,7 +255,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.push_case(open, has_time)
     }
 
-    pub(super) fn open_trx(
+    pub(crate) fn open_trx(
         &mut self,
         parent: Option<ReportElement>,
         name: &str,

@@ -129,13 +129,13 @@ impl JunitGrade {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct FindingList {
+pub(crate) struct FindingList {
     findings: Vec<JunitFinding>,
     counts: [usize; JunitRule::COUNT],
 }
 
 impl FindingList {
-    pub(super) fn add(&mut self, rule: JunitRule, line: u64, message: impl fmt::Display) {
+    pub(crate) fn add(&mut self, rule: JunitRule, line: u64, message: impl fmt::Display) {
         let count = &mut self.counts[rule as usize];
         *count += 1;
         if *count <= MAX_PER_RULE {
@@ -143,7 +143,7 @@ impl FindingList {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<JunitFinding> {
+    pub(crate) fn finish(mut self) -> Vec<JunitFinding> {
         for rule in 0..JunitRule::COUNT {
             let more = self.counts[rule].saturating_sub(MAX_PER_RULE);
             let last = self.findings.iter_mut().rev().find(|finding| finding.rule as usize == rule);

@@ -87,13 +87,13 @@ struct GoReader<F> {
 }
 
 /// Whether lines of `go test -json` follow others, such as `go: downloading …` and what a compiler prints.
-pub(super) fn begins_below(start: &[u8]) -> bool {
+pub(crate) fn begins_below(start: &[u8]) -> bool {
     start
         .split(|byte| *byte == b'\n')
         .any(|line| line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some())
 }
 
-pub(super) fn read<R: Read>(
+pub(crate) fn read<R: Read>(
     mut text: ReportText<R>,
     on_case: impl FnMut(TestCase, &SuiteElement),
 ) -> Result<JunitSummary, JunitError> {

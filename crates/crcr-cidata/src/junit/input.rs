@@ -15,21 +15,21 @@ const TEXT_BUFFER: usize = 2 * RAW_BUFFER_BYTES;
 
 /// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExceededLimit {
+pub(crate) enum ExceededLimit {
     FileSize,
     TagSize,
 }
 
 /// What follows a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AfterText {
+pub(crate) enum AfterText {
     Markup,
     End,
     /// The input ends in a comment or CDATA section.
     CutSection,
 }
 
-pub(super) struct ReportText<R> {
+pub(crate) struct ReportText<R> {
     input: R,
     decoder: Option<Decoder>,
     raw: Box<[u8]>,
@@ -51,7 +51,7 @@ pub(super) struct ReportText<R> {
 }
 
 impl<R: Read> ReportText<R> {
-    pub(super) fn new(input: R) -> Self {
+    pub(crate) fn new(input: R) -> Self {
         Self {
             input,
             decoder: None,
@@ -72,36 +72,36 @@ impl<R: Read> ReportText<R> {
         }
     }
 
-    pub(super) fn line(&self) -> u64 {
+    pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    pub(super) fn exceeded(&self) -> Option<ExceededLimit> {
+    pub(crate) fn exceeded(&self) -> Option<ExceededLimit> {
         self.exceeded
     }
 
-    pub(super) fn invalid_line(&self) -> Option<u64> {
+    pub(crate) fn invalid_line(&self) -> Option<u64> {
         self.invalid_line
     }
 
     /// The declared encoding, if it isn't one of those that are decoded.
-    pub(super) fn unknown_encoding(&self) -> Option<&str> {
+    pub(crate) fn unknown_encoding(&self) -> Option<&str> {
         self.unknown_encoding.as_deref()
     }
 
-    pub(super) fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.ended && self.start == self.end
     }
 
     /// Reads up to the end of a line, and returns whether there was one.
-    pub(super) fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+    pub(crate) fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         self.tag_bytes_left = MAX_TAG_BYTES;
         line.clear();
         Ok(self.read_until(b'\n', line)? > 0)
     }
 
     /// Reads text, CDATA sections and comments up to the next tag. They can be longer than memory.
-    pub(super) fn read_text(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
+    pub(crate) fn read_text(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
         self.tag_bytes_left = usize::MAX;
         let after = self.read_text_unlimited(sink);
         self.tag_bytes_left = MAX_TAG_BYTES;
@@ -315,7 +315,7 @@ fn declared_encoding(raw: &[u8]) -> Option<&str> {
     value[1..].split(quote).next()
 }
 
-pub(super) fn count_lines(text: &[u8]) -> u64 {
+pub(crate) fn count_lines(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', text).count() as u64
 }
 

@@ -240,17 +240,17 @@ const CTRF: KnownFile = tests("", "a Common Test Report (CTRF)", "write JUnit as
 const CUCUMBER: KnownFile = tests("", "Cucumber's own JSON", "use `--format junit:report.xml`");
 
 impl OtherFile {
-    pub(super) fn of_root(root: &str) -> Self {
+    pub(crate) fn of_root(root: &str) -> Self {
         let known = KNOWN.iter().find(|known| known.root == root);
         Self { root: root.chars().take(40).collect(), known }
     }
 
-    pub(super) fn json() -> Self {
+    pub(crate) fn json() -> Self {
         Self { root: String::new(), known: Some(&JSON) }
     }
 
     /// What a file is that starts with this text and isn't XML.
-    pub(super) fn of_start(text: &str) -> Option<Self> {
+    pub(crate) fn of_start(text: &str) -> Option<Self> {
         let is_all =
             |(parts, _): &&(&[&str], KnownFile)| parts.iter().all(|part| text.contains(part));
         let beginning = KNOWN_BEGINNINGS.iter().find(|(start, _)| text.starts_with(*start));

@@ -16,7 +16,7 @@ struct RepeatedName {
 
 /// The names that the tests of a suite have without their counters, if all have complete ones. Parameters of some tests
 /// may look alike.
-pub(super) fn names_without_counters(tests: &[&TestCase]) -> Option<Vec<String>> {
+pub(crate) fn names_without_counters(tests: &[&TestCase]) -> Option<Vec<String>> {
     let names: Vec<RepeatedName> =
         tests.iter().map(|case| RepeatedName::of(&case.name)).collect::<Option<_>>()?;
     are_all_repeated(tests, &names).then(|| names.into_iter().map(|name| name.name).collect())

@@ -10,7 +10,7 @@ use super::text::TextSink;
 /// Longer comments aren't sums.
 const MAX_SUM_BYTES: usize = 40;
 
-pub(super) struct OpenSuite {
+pub(crate) struct OpenSuite {
     /// Whether it is the root `<testsuites>`.
     pub is_root: bool,
     /// The name of the innermost suite that has one.
@@ -42,7 +42,7 @@ pub(super) struct OpenSuite {
 
 /// What some tools write into the attributes of a test and isn't part of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CaseMarks {
+pub(crate) enum CaseMarks {
     None,
     /// That a test is unstable, and where its screenshots are.
     Testcafe,
@@ -57,7 +57,7 @@ pub(super) enum CaseMarks {
 
 /// How a linter's report tells a warning from an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LinterReport {
+pub(crate) enum LinterReport {
     /// By its text. Warnings are counted among its suites' `errors`.
     Eslint,
     /// By the `type` of the failure, as stylelint's does.
@@ -71,7 +71,7 @@ pub(super) enum LinterReport {
 }
 
 impl LinterReport {
-    pub(super) fn is_warning(self, detail: &TestDetail) -> bool {
+    pub(crate) fn is_warning(self, detail: &TestDetail) -> bool {
         let text = detail.text.as_deref().unwrap_or_default();
         match self {
             Self::Eslint => {
@@ -89,7 +89,7 @@ impl LinterReport {
 
 /// The sums in the attributes of a suite.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Declared {
+pub(crate) struct Declared {
     pub tests: u64,
     pub failures: u64,
     pub errors: u64,
@@ -100,7 +100,7 @@ pub(super) struct Declared {
 }
 
 impl Declared {
-    pub(super) fn read(&mut self, attribute: &str, sum: u64) {
+    pub(crate) fn read(&mut self, attribute: &str, sum: u64) {
         match attribute {
             "failures" => self.failures = sum,
             "errors" | "errored" => self.errors = self.errors.max(sum),
@@ -110,21 +110,21 @@ impl Declared {
     }
 
     /// Linters count their warnings, too.
-    pub(super) fn forget_warning(&mut self, linter: LinterReport) {
+    pub(crate) fn forget_warning(&mut self, linter: LinterReport) {
         let sum =
             if linter == LinterReport::Eslint { &mut self.errors } else { &mut self.failures };
         *sum = sum.saturating_sub(1);
     }
 
     /// Once all attributes are read: `failed` may have the errors in it.
-    pub(super) fn count_failed(&mut self) {
+    pub(crate) fn count_failed(&mut self) {
         self.failures = self.failures.max(self.failed.saturating_sub(self.errors));
         self.errors = self.errors.max(self.of_kinds.saturating_sub(self.failures));
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     pub tests: u64,
     /// Elements, of which a test that is repeated has several, and rows of suites.
     pub failures: u64,
@@ -140,7 +140,7 @@ pub(super) struct Counted {
 /// What Node.js writes as comments at the end: how many tests failed or were cancelled, and tests around others are
 /// among them. Those it writes as suites.
 #[derive(Debug, Default)]
-pub(super) struct NodeSums {
+pub(crate) struct NodeSums {
     comment: String,
     pub failed: u64,
 }
@@ -168,14 +168,14 @@ impl TextSink for NodeSums {
 
 /// Failures and errors that are declared and have no test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hidden {
+pub(crate) struct Hidden {
     /// The kind of the first failure.
     pub kind: TestDetailKind,
     pub count: u64,
 }
 
 impl OpenSuite {
-    pub(super) fn root(empty: &Arc<str>, line: u64) -> Self {
+    pub(crate) fn root(empty: &Arc<str>, line: u64) -> Self {
         let labels = Arc::new(SuiteLabels::default());
         Self {
             is_root: true,
@@ -199,7 +199,7 @@ impl OpenSuite {
     }
 
     /// A suite in `self`.
-    pub(super) fn child(&self, number: u32, line: u64) -> Self {
+    pub(crate) fn child(&self, number: u32, line: u64) -> Self {
         Self {
             is_root: false,
             name: Arc::clone(&self.name),
@@ -217,7 +217,7 @@ impl OpenSuite {
 
     /// Whether the suite declares more tests only because it counts attempts: Gradle's `mergeReruns` writes all
     /// attempts into one test, but counts each attempt, and each failed one as a failure.
-    pub(super) fn declares_attempts(&self) -> bool {
+    pub(crate) fn declares_attempts(&self) -> bool {
         let Self { declared, counted, .. } = self;
         let attempts = declared.tests.saturating_sub(counted.tests);
         let said = declared.failures.saturating_add(declared.errors);
@@ -226,7 +226,7 @@ impl OpenSuite {
     }
 
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
-    pub(super) fn hidden_failures(&mut self) -> Option<Hidden> {
+    pub(crate) fn hidden_failures(&mut self) -> Option<Hidden> {
         let declares_attempts = self.declares_attempts();
         let Self { declared, counted, .. } = self;
         let errors = if self.errors_are_failures { 0 } else { declared.errors };
@@ -252,14 +252,14 @@ impl OpenSuite {
 
     /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
     /// tests are the same ones after an update of the browser.
-    pub(super) fn take_browser_of_name(&mut self) {
+    pub(crate) fn take_browser_of_name(&mut self) {
         self.class_prefix = Some(format!("{}.", self.name.replace([' ', '.'], "_")));
         self.variant = Some(without_versions(&self.name).into());
         self.name = "".into();
     }
 
     /// The same for WebdriverIO's `chrome.119_0_6045_105.linux`.
-    pub(super) fn take_browser_of_classes(&mut self, capabilities: &str) {
+    pub(crate) fn take_browser_of_classes(&mut self, capabilities: &str) {
         if capabilities.contains('.') && !capabilities.contains(char::is_whitespace) {
             self.class_prefix = Some(format!("{capabilities}."));
             self.variant = Some(without_versions(&capabilities.replace('.', " ")).into());
@@ -268,7 +268,7 @@ impl OpenSuite {
 
     /// The same for TestCafe's `TestCafe Tests: Chrome 119.0.0.0 / Windows 10`. It declares each failure as
     /// an error as well.
-    pub(super) fn take_browsers_of_testcafe(&mut self, name: &str) {
+    pub(crate) fn take_browsers_of_testcafe(&mut self, name: &str) {
         let Some(browsers) = name.strip_prefix("TestCafe Tests: ") else { return };
         let browsers: Vec<_> = browsers.split(", ").map(without_versions).collect();
         self.variant = Some(browsers.join(", ").into());
@@ -276,7 +276,7 @@ impl OpenSuite {
         (self.marks, self.errors_are_failures) = (CaseMarks::Testcafe, true);
     }
 
-    pub(super) fn count_failure(&mut self, result: TestResult) {
+    pub(crate) fn count_failure(&mut self, result: TestResult) {
         match result {
             TestResult::Failure => self.counted.failures += 1,
             TestResult::Error => self.counted.errors += 1,
@@ -284,13 +284,13 @@ impl OpenSuite {
         }
     }
 
-    pub(super) fn has_failure(&self) -> bool {
+    pub(crate) fn has_failure(&self) -> bool {
         self.counted.failures + self.counted.errors > 0
     }
 }
 
 impl Counted {
-    pub(super) fn add(&mut self, inner: &Self) {
+    pub(crate) fn add(&mut self, inner: &Self) {
         self.tests += inner.tests;
         self.failures += inner.failures;
         self.errors += inner.errors;
@@ -303,7 +303,7 @@ impl Counted {
 /// What an update leaves of a browser or a system that a property names. Versions of three numbers and more change with
 /// every image of the runner; of two, they are often chosen. Pester's platform ends with the number of a partition:
 /// `Microsoft Windows Server 2025|C:\Windows|\Device\Harddisk0\Partition4`.
-pub(super) fn without_builds(value: &str) -> String {
+pub(crate) fn without_builds(value: &str) -> String {
     let value = value.split('|').next().unwrap_or_default();
     let words = value.split_whitespace().map(|word| {
         let is_version = |&(at, first): &(usize, char)| {
@@ -318,7 +318,7 @@ pub(super) fn without_builds(value: &str) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn without_versions(browser: &str) -> String {
+pub(crate) fn without_versions(browser: &str) -> String {
     let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
     let words = browser.split_whitespace().map(|word| word.trim_matches(['(', ')']));
     words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
@@ -326,7 +326,7 @@ pub(super) fn without_versions(browser: &str) -> String {
 
 /// cargo2junit numbers the programs of tests, of which a new crate is one more: the suite `cargo test #3` is of the package
 /// `testsuite/cargo test #3`.
-pub(super) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Option<&'a str> {
+pub(crate) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Option<&'a str> {
     let (plain, number) = name.rsplit_once(" #")?;
     let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
     let is_of_package = package?.strip_prefix("testsuite/") == Some(name);
@@ -335,7 +335,7 @@ pub(super) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Optio
 
 /// A worker's number is another one in the next run: to RSpec's suite parallel_tests adds that of a process, which runs
 /// other files each time, and Gradle numbers all processes of its tests.
-pub(super) fn without_worker(name: &str) -> &str {
+pub(crate) fn without_worker(name: &str) -> &str {
     let worker = ["rspec", "Gradle Test Executor "].into_iter().find(|worker| {
         name.strip_prefix(*worker).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
     });

@@ -10,10 +10,10 @@ use super::input::{ExceededLimit, ReportText};
 use super::other_files::OtherFile;
 
 /// Maximum nesting of elements.
-pub(super) const MAX_DEPTH: usize = 128;
-pub(super) const MAX_ELEMENT_NAME_BYTES: usize = 1000;
+pub(crate) const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_ELEMENT_NAME_BYTES: usize = 1000;
 /// Elements: a test can have several.
-pub(super) const MAX_CASES: u64 = 10_000_000;
+pub(crate) const MAX_CASES: u64 = 10_000_000;
 
 /// Why a report is quarantined: nothing in it counts.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +52,8 @@ pub struct JunitSummary {
     /// Failures and errors that suites declare beyond those of their tests and of their own rows.
     pub hidden_failures: HiddenFailures,
     /// Whether several suites have one name.
-    pub(super) has_namesakes: bool,
-    pub(super) is_trx: bool,
+    pub(crate) has_namesakes: bool,
+    pub(crate) is_trx: bool,
     pub findings: Vec<JunitFinding>,
 }
 
@@ -109,7 +109,7 @@ pub enum RepeatedTest {
     Numbered,
 }
 
-pub(super) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -> JunitError {
+pub(crate) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -> JunitError {
     match text.exceeded() {
         Some(ExceededLimit::FileSize) => JunitError::TooLarge,
         Some(ExceededLimit::TagSize) => JunitError::TagTooLarge,
@@ -117,7 +117,7 @@ pub(super) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -
     }
 }
 
-pub(super) enum ReportEnd {
+pub(crate) enum ReportEnd {
     End,
     /// Within a tag, comment or section.
     Cut,

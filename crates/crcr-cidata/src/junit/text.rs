@@ -5,10 +5,10 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::BytesRef;
 
 /// No entity that is resolved is longer, in bytes.
-pub(super) const MAX_ENTITY: usize = 12;
+pub(crate) const MAX_ENTITY: usize = 12;
 
 /// Where text goes, piece by piece.
-pub(super) trait TextSink {
+pub(crate) trait TextSink {
     /// Whether more text has any effect.
     fn is_wanted(&self) -> bool;
     /// Takes text without entities.
@@ -33,7 +33,7 @@ impl TextSink for () {
 
 /// What a text contained that XML doesn't allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TextFlaws {
+pub(crate) struct TextFlaws {
     /// The text had some, which became U+FFFD.
     pub control_character: bool,
     pub unknown_entity: bool,
@@ -41,7 +41,7 @@ pub(super) struct TextFlaws {
 
 /// A text of at most [`MAX_TEXT_BYTES`] bytes.
 #[derive(Debug, Default)]
-pub(super) struct LimitedText {
+pub(crate) struct LimitedText {
     text: String,
     is_attribute: bool,
     pub flaws: TextFlaws,
@@ -49,7 +49,7 @@ pub(super) struct LimitedText {
 
 impl LimitedText {
     /// The value of an attribute. `raw` still has its entities.
-    pub(super) fn of_attribute(raw: &str, flaws: &mut TextFlaws) -> String {
+    pub(crate) fn of_attribute(raw: &str, flaws: &mut TextFlaws) -> String {
         let is_plain = |byte: u8| byte >= 0x20 && byte != b'&';
         // No early exit, so that the compiler can vectorize it.
         if raw.len() <= MAX_TEXT_BYTES
@@ -64,7 +64,7 @@ impl LimitedText {
     }
 
     /// Without blanks at both ends. `None` if nothing is left.
-    pub(super) fn trimmed(self) -> Option<String> {
+    pub(crate) fn trimmed(self) -> Option<String> {
         let text = self.limited();
         let trimmed = text.trim();
         if trimmed.len() == text.len() {
@@ -124,7 +124,7 @@ impl TextSink for LimitedText {
 }
 
 /// Cuts a text to `limit` bytes, which include [`CUT_MARK`].
-pub(super) fn cut(text: &mut String, limit: usize) {
+pub(crate) fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit - CUT_MARK.len()));
         text.push_str(CUT_MARK);
@@ -132,7 +132,7 @@ pub(super) fn cut(text: &mut String, limit: usize) {
 }
 
 /// Passes on `raw` with its entities resolved: XML's five, and characters by number.
-pub(super) fn unescape(raw: &str, sink: &mut impl TextSink) {
+pub(crate) fn unescape(raw: &str, sink: &mut impl TextSink) {
     let mut rest = raw;
     while let Some(at) = memchr::memchr(b'&', rest.as_bytes()) {
         if !sink.is_wanted() {
@@ -161,7 +161,7 @@ pub(super) fn unescape(raw: &str, sink: &mut impl TextSink) {
 
 /// Finds an entity that isn't one of XML's five.
 #[derive(Debug, Default)]
-pub(super) struct EntitySearch {
+pub(crate) struct EntitySearch {
     pub has_entity: bool,
 }
 
@@ -179,7 +179,7 @@ impl TextSink for EntitySearch {
 
 /// A crash that the output of a suite tells of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SuiteCrash {
+pub(crate) struct SuiteCrash {
     pub message: String,
     /// Whether the test in which it happened has failed, too.
     pub fails_test: bool,
@@ -188,7 +188,7 @@ pub(super) struct SuiteCrash {
 /// Finds the report of a Go program that crashed: a line `panic: …` or `fatal error: …`, and below it
 /// a line `goroutine …`. And what .NET's `JunitXml.TestLogger` only writes there: that the run failed outside its tests.
 #[derive(Debug, Default)]
-pub(super) struct CrashSearch {
+pub(crate) struct CrashSearch {
     /// The beginning of the current line.
     line: String,
     message: Option<String>,
@@ -199,7 +199,7 @@ pub(super) struct CrashSearch {
 impl CrashSearch {
     const MAX_LINE_BYTES: usize = 1000;
 
-    pub(super) fn crash(mut self) -> Option<SuiteCrash> {
+    pub(crate) fn crash(mut self) -> Option<SuiteCrash> {
         self.end_line();
         match self.dotnet {
             Some(message) => Some(SuiteCrash { message, fails_test: false }),

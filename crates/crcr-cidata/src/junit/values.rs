@@ -15,7 +15,7 @@ const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
 const YEAR_2000: i64 = 946_684_800;
 
 /// The value of an attribute, which is often that of the test before.
-pub(super) fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> Arc<str> {
+pub(crate) fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> Arc<str> {
     // With entities or other whitespace, equal values needn't look equal.
     let is_plain = raw.bytes().fold(true, |plain, byte| plain & (byte >= 0x20) & (byte != b'&'));
     if !is_plain || raw != &**last {
@@ -24,7 +24,7 @@ pub(super) fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> A
     Arc::clone(last)
 }
 
-pub(super) fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     if text.chars().nth(80).is_none() {
         return text.to_owned();
     }
@@ -33,7 +33,7 @@ pub(super) fn shorten(text: &str) -> String {
 
 /// The result that `status`, `result` and `outcome` state, of which most tools of JUnit write none, and that each test of
 /// TRX has: its words are the `TestOutcome` of vstest, and those of other tools.
-pub(super) fn status_result(value: &str) -> Option<TestResult> {
+pub(crate) fn status_result(value: &str) -> Option<TestResult> {
     // `failed: assertion`, `errored`, `UNEXPECTED_SUCCESS`, `Timed out`
     const STARTS: [(&str, TestResult); 25] = [
         ("fail", TestResult::Failure),
@@ -80,7 +80,7 @@ pub(super) fn status_result(value: &str) -> Option<TestResult> {
 }
 
 /// A sum, such as `12`, `1.0` or, with thousands set apart, `1,000`.
-pub(super) fn parse_sum(raw: &str) -> Option<u64> {
+pub(crate) fn parse_sum(raw: &str) -> Option<u64> {
     let raw = raw.trim();
     let mut groups = raw.split([',', ' ', '\'', '\u{2019}', '\u{a0}', '\u{202f}']);
     let first = groups.next().unwrap_or_default();
@@ -94,7 +94,7 @@ pub(super) fn parse_sum(raw: &str) -> Option<u64> {
 }
 
 /// Not negative and at most a year. A comma may separate thousands.
-pub(super) fn parse_seconds(raw: &str) -> Option<f64> {
+pub(crate) fn parse_seconds(raw: &str) -> Option<f64> {
     let raw = raw.trim();
     let seconds = match raw.split_once(',') {
         None => raw.parse::<f64>().ok()?,
@@ -115,7 +115,7 @@ fn valid_seconds(seconds: f64) -> Option<f64> {
 }
 
 /// `[DAYS.]HOURS:MINUTES:SECONDS`, as .NET writes durations.
-pub(super) fn parse_time_span(raw: &str) -> Option<f64> {
+pub(crate) fn parse_time_span(raw: &str) -> Option<f64> {
     let mut parts = raw.trim().rsplit(':');
     let seconds: f64 = parts.next()?.parse().ok()?;
     let minutes: f64 = parts.next()?.parse().ok()?;
@@ -129,7 +129,7 @@ pub(super) fn parse_time_span(raw: &str) -> Option<f64> {
 }
 
 /// `None` also for what tools write where they have no time, such as the years 1 and 1970.
-pub(super) fn parse_timestamp(raw: &str) -> Option<Timestamp> {
+pub(crate) fn parse_timestamp(raw: &str) -> Option<Timestamp> {
     let raw = raw.trim();
     let local = || raw.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
     let time = raw
@@ -141,13 +141,13 @@ pub(super) fn parse_timestamp(raw: &str) -> Option<Timestamp> {
 }
 
 /// The last part of a path of either kind.
-pub(super) fn file_name(path: &str) -> &str {
+pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 /// A path without what some tools write behind it: Pest the name of the test (`ATest.php::adds`), and ExUnit's formatter
 /// the line (`a_test.exs:7`).
-pub(super) fn path_of_place(place: &str) -> &str {
+pub(crate) fn path_of_place(place: &str) -> &str {
     let file = place.split_once("::").map_or(place, |(file, _)| file);
     let file = match file.rsplit_once(':') {
         Some((path, line)) if line.parse::<u32>().is_ok() => path,
@@ -157,13 +157,13 @@ pub(super) fn path_of_place(place: &str) -> &str {
 }
 
 /// Whether a host is one of many: names of projects, which Playwright writes as `hostname`, look like words.
-pub(super) fn is_machine_name(host: &str) -> bool {
+pub(crate) fn is_machine_name(host: &str) -> bool {
     let digits = host.bytes().filter(u8::is_ascii_digit).count();
     let may_be_host = !host.contains(char::is_whitespace);
     is_runner_name(host) || (may_be_host && (host.contains('.') || digits >= 3))
 }
 
 /// GitHub's runners are `runnervmf2e7y` or `fv-az1234-567`.
-pub(super) fn is_runner_name(host: &str) -> bool {
+pub(crate) fn is_runner_name(host: &str) -> bool {
     host == "localhost" || host.starts_with("runnervm") || host.starts_with("fv-az")
 }

@@ -5,36 +5,36 @@ use super::line_marks::LineMarks;
 use super::traceback::TracebackPart;
 
 /// What is kept of a line beside the one that was found.
-pub(super) const MAX_CONTEXT_LINE_BYTES: usize = 500;
+pub(crate) const MAX_CONTEXT_LINE_BYTES: usize = 500;
 /// What is kept of the line itself.
-pub(super) const MAX_LINE_BYTES: usize = 4096;
+pub(crate) const MAX_LINE_BYTES: usize = 4096;
 
 /// A line that may explain the failure.
-pub(super) struct LineCandidate {
+pub(crate) struct LineCandidate {
     /// Counts the segments of the log.
-    pub(super) ordinal: u64,
-    pub(super) line_number: u64,
-    pub(super) marks: LineMarks,
-    pub(super) is_red: bool,
-    pub(super) output: TestOutput,
-    pub(super) is_after_blank: bool,
-    pub(super) shape: u64,
+    pub(crate) ordinal: u64,
+    pub(crate) line_number: u64,
+    pub(crate) marks: LineMarks,
+    pub(crate) is_red: bool,
+    pub(crate) output: TestOutput,
+    pub(crate) is_after_blank: bool,
+    pub(crate) shape: u64,
     /// `None` while the line is in the present chunk: most lines are dropped before it ends.
-    pub(super) text: Option<Box<CandidateText>>,
+    pub(crate) text: Option<Box<CandidateText>>,
 }
 
-pub(super) struct CandidateText {
+pub(crate) struct CandidateText {
     /// At most `MAX_LINE_BYTES` of it.
-    pub(super) line: Box<[u8]>,
+    pub(crate) line: Box<[u8]>,
     /// What it is in a Python traceback.
-    pub(super) traceback: Option<TracebackPart>,
-    pub(super) is_cut: bool,
-    pub(super) before: Vec<String>,
-    pub(super) after: Vec<String>,
+    pub(crate) traceback: Option<TracebackPart>,
+    pub(crate) is_cut: bool,
+    pub(crate) before: Vec<String>,
+    pub(crate) after: Vec<String>,
 }
 
 impl LineCandidate {
-    pub(super) fn text(&self) -> &CandidateText {
+    pub(crate) fn text(&self) -> &CandidateText {
         self.text.as_ref().expect("lines are copied before they are weighed")
     }
 }

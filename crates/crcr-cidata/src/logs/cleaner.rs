@@ -12,11 +12,11 @@ use super::features::line_regex;
 /// The most of a log that is read at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// A longer line is several segments.
-pub(super) const MAX_SEGMENT_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_SEGMENT_BYTES: usize = 64 * 1024;
 /// An escape sequence that hasn't ended by then isn't one, so that it can't hide text.
 const MAX_ESCAPE_BYTES: usize = 4096;
 
-pub(super) struct LogReader<R> {
+pub(crate) struct LogReader<R> {
     input: R,
     /// What was read after the last whole line.
     rest: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) struct LogReader<R> {
 
 /// Bytes of a log that end with a line, unless that is longer than a chunk.
 #[derive(Default)]
-pub(super) struct RawChunk {
+pub(crate) struct RawChunk {
     bytes: Vec<u8>,
     /// Number of the first line, counted from 1.
     line_number: u64,
@@ -36,26 +36,26 @@ pub(super) struct RawChunk {
 
 /// Clean text of a part of a log. Buffers are used again for the next part.
 #[derive(Default)]
-pub(super) struct CleanChunk {
+pub(crate) struct CleanChunk {
     /// Starts with a line feed, and every segment ends with one.
-    pub(super) text: Vec<u8>,
-    pub(super) segments: Vec<Segment>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) segments: Vec<Segment>,
 }
 
 /// A line, or a part of one: a carriage return in a line starts a new segment, because progress
 /// bars overwrite themselves with it. Empty segments are left out.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     start: u32,
-    pub(super) line_number: u64,
+    pub(crate) line_number: u64,
     /// Whether the program printed some of it in red.
-    pub(super) is_red: bool,
-    pub(super) output: TestOutput,
+    pub(crate) is_red: bool,
+    pub(crate) output: TestOutput,
 }
 
 /// Whose output a line is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum TestOutput {
+pub(crate) enum TestOutput {
     #[default]
     None,
     /// A runner's that reports failed tests afterwards. A rule that counts anywhere doesn't decide about it.
@@ -68,7 +68,7 @@ pub(super) enum TestOutput {
 
 impl TestOutput {
     /// Whether a rule decides about such a line, if it is one that counts anywhere, or another.
-    pub(super) fn may_decide(self, counts_anywhere: bool) -> bool {
+    pub(crate) fn may_decide(self, counts_anywhere: bool) -> bool {
         match self {
             Self::None => true,
             Self::BeforeReport => !counts_anywhere,
@@ -79,25 +79,25 @@ impl TestOutput {
 
 impl Segment {
     /// Where it starts in the chunk's text.
-    pub(super) fn start(self) -> usize {
+    pub(crate) fn start(self) -> usize {
         self.start as usize
     }
 }
 
 impl CleanChunk {
     /// Without the line feed.
-    pub(super) fn segment(&self, index: usize) -> &[u8] {
+    pub(crate) fn segment(&self, index: usize) -> &[u8] {
         &self.text[self.segments[index].start()..self.segment_end(index)]
     }
 
     /// The place of the segment's line feed.
-    pub(super) fn segment_end(&self, index: usize) -> usize {
+    pub(crate) fn segment_end(&self, index: usize) -> usize {
         let next = self.segments.get(index + 1).map_or(self.text.len(), |next| next.start());
         next - 1
     }
 
     /// Replaces the content by the clean text of `raw`.
-    pub(super) fn clean(&mut self, raw: &RawChunk) {
+    pub(crate) fn clean(&mut self, raw: &RawChunk) {
         self.text.clear();
         self.text.push(b'\n');
         self.segments.clear();
@@ -147,12 +147,12 @@ impl CleanChunk {
 }
 
 impl<R: Read> LogReader<R> {
-    pub(super) fn new(input: R) -> Self {
+    pub(crate) fn new(input: R) -> Self {
         Self { input, rest: vec![], line_number: 1, is_at_line_start: true, is_at_end: false }
     }
 
     /// Replaces the content of `chunk` by the next part of the log. `false` after the end.
-    pub(super) fn read(&mut self, chunk: &mut RawChunk) -> io::Result<bool> {
+    pub(crate) fn read(&mut self, chunk: &mut RawChunk) -> io::Result<bool> {
         let bytes = &mut chunk.bytes;
         bytes.clear();
         bytes.append(&mut self.rest);
@@ -180,7 +180,7 @@ impl<R: Read> LogReader<R> {
 }
 
 /// A line as it is shown: without its timestamp, escape sequences and control characters.
-pub(super) fn clean_line(line: &[u8]) -> String {
+pub(crate) fn clean_line(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut clean = Vec::with_capacity(line.len());
     append_clean(&mut clean, without_timestamp(line));
@@ -248,7 +248,7 @@ fn timestamp_length(line: &[u8]) -> Option<usize> {
 /// Before each line of one of several processes: torchrun (`[rank0]: `), MPI (`[1,0]<stderr>:`), Ray and vLLM
 /// (`(EngineCore_0 pid=12) ERROR 11-20 09:00:05 [core.py:700] `), act (`[CI/build]   | `), Docker Compose (`web-1  | `),
 /// Earthly (`+test | `), Turborepo (`@acme/web:lint: `) and concurrently (`[1] `).
-pub(super) const PROCESS_LABEL: &str = r"\[rank\d+\]: |\[\d+,\d+\]<std(?:err|out)>:|\((?:[\w.]+ )+pid=\d+[^)]*\) (?:ERROR [\d-]+ [\d:]+ \[\S+\] )?|\[[^\]/]{1,80}/[^\]]{1,80}\] +\| |[A-Za-z][\w.-]*-\d+ +\| | *\+[\w-]+ (?:\*failed\* )?\| |(?:@[\w.-]+/)?[a-z][\w.-]*:[a-z][\w.:-]*: |\[\d{1,2}\] ";
+pub(crate) const PROCESS_LABEL: &str = r"\[rank\d+\]: |\[\d+,\d+\]<std(?:err|out)>:|\((?:[\w.]+ )+pid=\d+[^)]*\) (?:ERROR [\d-]+ [\d:]+ \[\S+\] )?|\[[^\]/]{1,80}/[^\]]{1,80}\] +\| |[A-Za-z][\w.-]*-\d+ +\| | *\+[\w-]+ (?:\*failed\* )?\| |(?:@[\w.-]+/)?[a-z][\w.-]*:[a-z][\w.:-]*: |\[\d{1,2}\] ";
 
 /// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`)
 /// write before the output of another tool, and labels of processes.
@@ -259,13 +259,13 @@ static TOOL_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// `None` if the line has no such prefix.
-pub(super) fn without_tool_prefix(line: &[u8]) -> Option<&[u8]> {
+pub(crate) fn without_tool_prefix(line: &[u8]) -> Option<&[u8]> {
     TOOL_PREFIX.find(line).map(|prefix| &line[prefix.end()..])
 }
 
 /// A line of another tool's output; `None` if nothing says that it is one. pip and uv indent by six blanks what the build
 /// of a package prints.
-pub(super) fn output_of_tool(line: &[u8]) -> Option<&[u8]> {
+pub(crate) fn output_of_tool(line: &[u8]) -> Option<&[u8]> {
     let of_build = || line.strip_prefix(b"      ").filter(|output| !output.starts_with(b" "));
     without_tool_prefix(line).or_else(of_build)
 }
@@ -332,7 +332,7 @@ fn escape_length(text: &[u8]) -> usize {
 }
 
 /// At most `max` bytes of a line, with an ellipsis where it is cut.
-pub(super) fn cut_text(line: &[u8], max: usize) -> String {
+pub(crate) fn cut_text(line: &[u8], max: usize) -> String {
     if line.len() <= max {
         return String::from_utf8_lossy(line).into_owned();
     }

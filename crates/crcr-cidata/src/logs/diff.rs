@@ -43,7 +43,7 @@ struct EarlierShape {
 /// Hashes what a line has in common with lines that differ in numbers, hashes, paths and times. Its keys are random, so
 /// that nobody can print lines that hide others.
 #[derive(Clone)]
-pub(super) struct ShapeHasher {
+pub(crate) struct ShapeHasher {
     start: u64,
     factor: u64,
 }
@@ -56,12 +56,12 @@ impl Default for ShapeHasher {
 }
 
 impl ShapeHasher {
-    pub(super) fn shape_of(&self, line: &[u8]) -> u64 {
+    pub(crate) fn shape_of(&self, line: &[u8]) -> u64 {
         self.shape_in(line, &mut vec![])
     }
 
     /// With a buffer that is used again.
-    pub(super) fn shape_in(&self, line: &[u8], buffer: &mut Vec<u8>) -> u64 {
+    pub(crate) fn shape_in(&self, line: &[u8], buffer: &mut Vec<u8>) -> u64 {
         write_shape(&line[..line.len().min(MAX_SHAPED_BYTES)], buffer);
         self.hash(buffer)
     }
@@ -127,21 +127,21 @@ impl Baseline {
         Ok(())
     }
 
-    pub(super) fn hasher(&self) -> &ShapeHasher {
+    pub(crate) fn hasher(&self) -> &ShapeHasher {
         &self.hasher
     }
 
-    pub(super) fn has_green(&self) -> bool {
+    pub(crate) fn has_green(&self) -> bool {
         self.green.is_some()
     }
 
     /// Whether the green run has such a line, if there is one.
-    pub(super) fn is_in_green(&self, shape: u64) -> Option<bool> {
+    pub(crate) fn is_in_green(&self, shape: u64) -> Option<bool> {
         self.green.as_ref().map(|green| green.contains(&shape))
     }
 
     /// In which share of the earlier logs such a line is, if there are any.
-    pub(super) fn share_of_earlier(&self, shape: u64) -> Option<f32> {
+    pub(crate) fn share_of_earlier(&self, shape: u64) -> Option<f32> {
         let logs = self.earlier.get(&shape).map_or(0, |known| known.logs);
         #[expect(clippy::cast_precision_loss, reason = "there are few logs")]
         let share = logs as f32 / self.earlier_logs as f32;
@@ -151,7 +151,7 @@ impl Baseline {
 
 /// A key that is a hash already.
 #[derive(Default)]
-pub(super) struct IsHash(u64);
+pub(crate) struct IsHash(u64);
 
 impl Hasher for IsHash {
     fn finish(&self) -> u64 {
@@ -167,7 +167,7 @@ impl Hasher for IsHash {
     }
 }
 
-pub(super) struct NovelLines<'b> {
+pub(crate) struct NovelLines<'b> {
     baseline: &'b Baseline,
     lines: HashMap<u64, NovelShape, BuildHasherDefault<IsHash>>,
     shape: Vec<u8>,
@@ -187,11 +187,11 @@ impl NovelShape {
 }
 
 impl<'b> NovelLines<'b> {
-    pub(super) fn new(baseline: &'b Baseline) -> Self {
+    pub(crate) fn new(baseline: &'b Baseline) -> Self {
         Self { baseline, lines: HashMap::default(), shape: vec![] }
     }
 
-    pub(super) fn scan(&mut self, chunk: &CleanChunk, is_wanted: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn scan(&mut self, chunk: &CleanChunk, is_wanted: impl Fn(&[u8]) -> bool) {
         for segment in 0..chunk.segments.len() {
             let text = chunk.segment(segment);
             let hash = self.baseline.hasher.shape_in(text, &mut self.shape);
@@ -229,7 +229,7 @@ impl<'b> NovelLines<'b> {
     }
 
     /// The most telling lines.
-    pub(super) fn finish(self) -> Vec<NovelLine> {
+    pub(crate) fn finish(self) -> Vec<NovelLine> {
         let mut shapes: Vec<NovelShape> = self.lines.into_values().collect();
         shapes.sort_unstable_by_key(NovelShape::rank);
         shapes.into_iter().map(|shape| shape.line).take(MAX_REPORTED).collect()

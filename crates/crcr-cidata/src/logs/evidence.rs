@@ -40,7 +40,7 @@ const COUNTED_SHAPES: usize = 1 << 16;
 /// 30 was right.
 const LAST_LINES: usize = 60;
 /// Lines shown before and after the one that was found.
-pub(super) const CONTEXT_LINES: usize = 3;
+pub(crate) const CONTEXT_LINES: usize = 3;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
 
@@ -77,7 +77,7 @@ struct OpenSection {
     floor: Option<i8>,
 }
 
-pub(super) struct Evidence<'r> {
+pub(crate) struct Evidence<'r> {
     rules: &'r RuleSet,
     baseline: Option<&'r Baseline>,
     hasher: &'r ShapeHasher,
@@ -109,7 +109,7 @@ struct TailLine {
 }
 
 impl<'r> Evidence<'r> {
-    pub(super) fn new(
+    pub(crate) fn new(
         rules: &'r RuleSet,
         baseline: Option<&'r Baseline>,
         hasher: &'r ShapeHasher,
@@ -134,7 +134,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// Adds the next chunk of the log. `marked`: its lines that have marks.
-    pub(super) fn add(&mut self, chunk: &CleanChunk, marked: &[MarkedLine]) {
+    pub(crate) fn add(&mut self, chunk: &CleanChunk, marked: &[MarkedLine]) {
         self.complete_contexts(chunk);
         for line in marked {
             let text = chunk.segment(line.segment);
@@ -662,7 +662,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// All lines that were kept, weighed at the end of the log.
-    pub(super) fn finish(mut self) -> WeighedLog<'r> {
+    pub(crate) fn finish(mut self) -> WeighedLog<'r> {
         let (end, no_chunk) = (self.ordinal, CleanChunk::default());
         if self.section.has_error_of_runner {
             self.forget_guess();

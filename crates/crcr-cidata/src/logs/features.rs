@@ -78,7 +78,7 @@ const NEGATION: usize = 6;
 
 /// What isn't a form of the line.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Trait {
+pub(crate) enum Trait {
     FailureWord,
     Red,
     SpecificRule,
@@ -146,11 +146,11 @@ const TRAITS: [(Trait, &str); 31] = [
     (Trait::OtherStep, "in another step"),
 ];
 
-pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
+pub(crate) const COUNT: usize = FORMS.len() + TRAITS.len();
 
 /// The value of each feature of a line, in the order of [`names`].
 #[derive(Debug, Clone)]
-pub(super) struct Features(pub(super) [f32; COUNT]);
+pub(crate) struct Features(pub(crate) [f32; COUNT]);
 
 /// What each value of a line's features is.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -172,12 +172,12 @@ static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
+pub(crate) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
 
 /// Whether a line sums up tests of which none failed.
-pub(super) fn is_success_of_all(line: &[u8]) -> bool {
+pub(crate) fn is_success_of_all(line: &[u8]) -> bool {
     ALL_PASSED.is_match(line) && !SOME_FAILED.is_match(line)
 }
 
@@ -221,7 +221,7 @@ fn words_without_names(line: &[u8]) -> String {
 }
 
 /// A pattern of this crate, for bytes of one line.
-pub(super) fn line_regex(pattern: &str) -> Regex {
+pub(crate) fn line_regex(pattern: &str) -> Regex {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     let built = Regex::builder().syntax(syntax).build(pattern);
     built.unwrap_or_else(|error| unreachable!("the pattern `{pattern}` is tested: {error}"))
@@ -252,18 +252,18 @@ static WEIGHTS: LazyLock<Weights> = LazyLock::new(|| {
 const NO_LINE: &str = "none of the lines";
 
 /// The score of the case that no line of the log explains the failure.
-pub(super) fn score_of_no_line() -> f32 {
+pub(crate) fn score_of_no_line() -> f32 {
     WEIGHTS.of_no_line
 }
 
 /// How certain a line is that a specific rule found.
-pub(super) fn rule_certainty_percent() -> u8 {
+pub(crate) fn rule_certainty_percent() -> u8 {
     WEIGHTS.rule_certainty_percent
 }
 
 impl Features {
     /// What the line alone shows.
-    pub(super) fn of_line(line: &[u8]) -> Self {
+    pub(crate) fn of_line(line: &[u8]) -> Self {
         let mut values = [0.0; COUNT];
         for (value, regex) in values.iter_mut().zip(FORM_REGEXES.iter()) {
             *value = f32::from(regex.is_match(line));
@@ -271,26 +271,26 @@ impl Features {
         Self(values)
     }
 
-    pub(super) fn set(&mut self, which: Trait, value: f32) {
+    pub(crate) fn set(&mut self, which: Trait, value: f32) {
         self.0[FORMS.len() + which as usize] = value;
     }
 
-    pub(super) fn flag(&mut self, which: Trait, is_so: bool) {
+    pub(crate) fn flag(&mut self, which: Trait, is_so: bool) {
         self.set(which, f32::from(is_so));
     }
 
-    pub(super) fn get(&self, which: Trait) -> f32 {
+    pub(crate) fn get(&self, which: Trait) -> f32 {
         self.0[FORMS.len() + which as usize]
     }
 
     /// Whether the line has one of the forms in which tools tell an error.
-    pub(super) fn is_strong(&self) -> bool {
+    pub(crate) fn is_strong(&self) -> bool {
         let traits = [Trait::SpecificRule, Trait::EndOfTraceback, Trait::FileOfDiff];
         self.has_error_form() || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
     /// Whether the line has one of these forms.
-    pub(super) fn has_form(&self, names: &[&str]) -> bool {
+    pub(crate) fn has_form(&self, names: &[&str]) -> bool {
         let forms = FORMS.iter().zip(&self.0);
         forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
     }
@@ -300,7 +300,7 @@ impl Features {
     }
 
     /// Whether it has a form that tests which pass don't print, unlike the name of an exception or a word such as `panic`.
-    pub(super) fn is_of_a_tool(&self) -> bool {
+    pub(crate) fn is_of_a_tool(&self) -> bool {
         let may_be_expected = ["exception", "crash"];
         let forms = FORMS[..ERROR_FORMS].iter().zip(&self.0);
         let of_forms = |((name, _), value): (&(&str, &str), &f32)| {
@@ -311,7 +311,7 @@ impl Features {
 
     /// Whether more than its place in the log speaks for the line: its form or its words, its colour, a rule, or that
     /// the green run hasn't got it. Advice speaks for it only if it `is_likeliest`, and a warning never does.
-    pub(super) fn tells_of_failure(&self, line: &[u8], is_likeliest: bool) -> bool {
+    pub(crate) fn tells_of_failure(&self, line: &[u8], is_likeliest: bool) -> bool {
         use Trait::{
             EndOfTraceback, FailureWord, FileOfDiff, HintRule, Ignored, NotInGreenRun, Red,
             SpecificRule,
@@ -339,12 +339,12 @@ impl Features {
             || (is_likeliest && self.has_form(&["advice", "expected and got"]))
     }
 
-    pub(super) fn score(&self) -> f32 {
+    pub(crate) fn score(&self) -> f32 {
         self.0.iter().zip(&WEIGHTS.of_features).map(|(value, weight)| value * weight).sum()
     }
 
     /// Each feature that counts, with its share of the score, the largest first.
-    pub(super) fn terms(&self) -> Vec<(&'static str, f32)> {
+    pub(crate) fn terms(&self) -> Vec<(&'static str, f32)> {
         let shares = self.0.iter().zip(&WEIGHTS.of_features).map(|(value, weight)| value * weight);
         let mut terms: Vec<_> =
             names().zip(shares).filter(|(_, share)| share.abs() >= 0.05).collect();

@@ -4,35 +4,35 @@ use std::ops::BitOrAssign;
 
 /// What the words of a line say about it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LineMarks(u8);
+pub(crate) struct LineMarks(u8);
 
 impl LineMarks {
     /// It has a word of failure.
-    pub(super) const FAILURE: Self = Self(1);
+    pub(crate) const FAILURE: Self = Self(1);
     /// It has the form of an error message.
-    pub(super) const FORM: Self = Self(1 << 1);
+    pub(crate) const FORM: Self = Self(1 << 1);
     /// It has a text that a rule needs.
-    pub(super) const OF_A_RULE: Self = Self(1 << 2);
-    pub(super) const WARNING: Self = Self(1 << 3);
+    pub(crate) const OF_A_RULE: Self = Self(1 << 2);
+    pub(crate) const WARNING: Self = Self(1 << 3);
     /// A step, a command or a group of lines may start here.
-    pub(super) const SECTION_START: Self = Self(1 << 4);
+    pub(crate) const SECTION_START: Self = Self(1 << 4);
     /// A step or a command may have ended here.
-    pub(super) const SECTION_END: Self = Self(1 << 5);
+    pub(crate) const SECTION_END: Self = Self(1 << 5);
     /// It has a text that a specific rule needs.
-    pub(super) const OF_A_SPECIFIC_RULE: Self = Self(1 << 7);
+    pub(crate) const OF_A_SPECIFIC_RULE: Self = Self(1 << 7);
     /// A part of a diff starts here.
-    pub(super) const HUNK: Self = Self(1 << 6);
+    pub(crate) const HUNK: Self = Self(1 << 6);
 
-    pub(super) fn has(self, mark: Self) -> bool {
+    pub(crate) fn has(self, mark: Self) -> bool {
         self.0 & mark.0 != 0
     }
 
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// How promising a line is, before anything else is known about it.
-    pub(super) fn promise(self, is_red: bool) -> i8 {
+    pub(crate) fn promise(self, is_red: bool) -> i8 {
         let points = |mark, points| if self.has(mark) { points } else { 0 };
         points(Self::FAILURE, 2)
             + points(Self::FORM, 3)
@@ -50,7 +50,7 @@ impl BitOrAssign for LineMarks {
 }
 
 /// In lower case, as ASCII case doesn't matter. A line feed stands for the start of the line.
-pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
+pub(crate) const LINE_MARKS: &[(&str, LineMarks)] = {
     const FAILURE: LineMarks = LineMarks::FAILURE;
     const FORM: LineMarks = LineMarks::FORM;
     const START: LineMarks = LineMarks::SECTION_START;
@@ -149,8 +149,8 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
 };
 
 /// A segment that has marks.
-pub(super) struct MarkedLine {
-    pub(super) segment: usize,
-    pub(super) marks: LineMarks,
-    pub(super) shape: u64,
+pub(crate) struct MarkedLine {
+    pub(crate) segment: usize,
+    pub(crate) marks: LineMarks,
+    pub(crate) shape: u64,
 }

@@ -14,26 +14,26 @@ const MAX_DFA_LITERALS_BYTES: usize = 32 * 1024;
 const LANES: usize = 8;
 
 #[derive(Debug, Clone)]
-pub(super) enum LiteralSearch {
+pub(crate) enum LiteralSearch {
     Fast(Arc<DFA>),
     Small(Arc<NFA>),
 }
 
 /// A place in the text where at least one literal ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LiteralHit {
+pub(crate) struct LiteralHit {
     /// The place of their last byte.
-    pub(super) last: u32,
+    pub(crate) last: u32,
     state: StateID,
 }
 
 /// Hits of each part. Buffers are used again for the next text.
 #[derive(Debug, Default)]
-pub(super) struct LiteralHits([Vec<LiteralHit>; LANES]);
+pub(crate) struct LiteralHits([Vec<LiteralHit>; LANES]);
 
 impl LiteralHits {
     /// In the order of the text.
-    pub(super) fn iter(&self) -> impl Iterator<Item = LiteralHit> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = LiteralHit> {
         self.0.iter().flatten().copied()
     }
 }
@@ -41,7 +41,7 @@ impl LiteralHits {
 impl LiteralSearch {
     /// The literals are in lower case, and ASCII case doesn't matter. In them, a line feed can only be the first or
     /// the last byte.
-    pub(super) fn new(literals: &[&[u8]]) -> Result<Self, BuildError> {
+    pub(crate) fn new(literals: &[&[u8]]) -> Result<Self, BuildError> {
         let size: usize = literals.iter().map(|literal| literal.len()).sum();
         if size > MAX_DFA_LITERALS_BYTES {
             let mut builder = NFA::builder();
@@ -54,7 +54,7 @@ impl LiteralSearch {
     }
 
     /// Replaces `hits` by those in a text that starts and ends with a line feed.
-    pub(super) fn search(&self, text: &[u8], hits: &mut LiteralHits) {
+    pub(crate) fn search(&self, text: &[u8], hits: &mut LiteralHits) {
         match self {
             Self::Fast(automaton) => search_lanes(&**automaton, text, hits),
             Self::Small(automaton) => search_lanes(&**automaton, text, hits),
@@ -62,7 +62,7 @@ impl LiteralSearch {
     }
 
     /// The numbers of the literals that end there.
-    pub(super) fn literals_of(&self, hit: LiteralHit) -> impl Iterator<Item = usize> {
+    pub(crate) fn literals_of(&self, hit: LiteralHit) -> impl Iterator<Item = usize> {
         let count = match self {
             Self::Fast(automaton) => automaton.match_len(hit.state),
             Self::Small(automaton) => automaton.match_len(hit.state),

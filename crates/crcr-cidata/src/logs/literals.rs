@@ -22,7 +22,7 @@ type LiteralSet = Vec<Vec<u8>>;
 
 /// Literals in lower case of which every match contains at least one, ignoring ASCII case. `None` if
 /// there are none that are worth searching for.
-pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
+pub(crate) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
     let parts = LiteralParts::of(hir);
     let best = better(parts.exact, parts.required)?;
     let mut best: LiteralSet = best
@@ -211,7 +211,7 @@ fn selectivity(set: &LiteralSet) -> usize {
 
 /// The pattern as it is used on text of many lines: no match goes past a line feed, and `^` and `$`
 /// are the ends of a line. `None` if it can't match within a line.
-pub(super) fn within_line(hir: Hir) -> Option<Hir> {
+pub(crate) fn within_line(hir: Hir) -> Option<Hir> {
     Some(match hir.into_kind() {
         HirKind::Empty => Hir::empty(),
         HirKind::Literal(literal) if literal.0.contains(&b'\n') => return None,

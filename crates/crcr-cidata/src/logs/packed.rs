@@ -23,7 +23,7 @@ pub const MAX_PACKED_LOG: usize = 32 * 1024 * 1024;
 pub(crate) const MAX_INDEX: usize = 256 * 1024;
 const ZSTD_LEVEL: i32 = 3;
 /// In bytes of text. A frame ends with a line, unless that makes it twice as long.
-pub(super) const FRAME_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const FRAME_BYTES: usize = 2 * 1024 * 1024;
 /// Later steps belong to the last one.
 const MAX_STEPS: usize = 500;
 const MAX_STEP_CHARS: usize = 120;
@@ -83,7 +83,7 @@ impl LogIndex {
     }
 
     /// The frame that has the start of this line. `None` for a line after the end.
-    pub(super) fn frame_of(&self, line: u64) -> Option<FramePlace> {
+    pub(crate) fn frame_of(&self, line: u64) -> Option<FramePlace> {
         if line == 0 || line > self.lines {
             return None;
         }
@@ -92,7 +92,7 @@ impl LogIndex {
         self.frame(self.frames.partition_point(has_start).checked_sub(1)?)
     }
 
-    pub(super) fn frame(&self, at: usize) -> Option<FramePlace> {
+    pub(crate) fn frame(&self, at: usize) -> Option<FramePlace> {
         let frame = self.frames.get(at)?;
         let end = self.frames.get(at + 1).map(|next| next.start);
         Some(FramePlace { start: frame.start, end, line: frame.line })
@@ -101,11 +101,11 @@ impl LogIndex {
 
 /// Where a frame is in the packed log; the last one goes to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FramePlace {
-    pub(super) start: u64,
-    pub(super) end: Option<u64>,
+pub(crate) struct FramePlace {
+    pub(crate) start: u64,
+    pub(crate) end: Option<u64>,
     /// The line that it begins with, or in.
-    pub(super) line: u64,
+    pub(crate) line: u64,
 }
 
 /// Compresses a log piece by piece.

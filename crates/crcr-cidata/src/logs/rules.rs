@@ -97,7 +97,7 @@ impl LogRule {
         self.regex().is_match(line)
     }
 
-    pub(super) fn regex(&self) -> &meta::Regex {
+    pub(crate) fn regex(&self) -> &meta::Regex {
         self.compiled.get_or_init(|| compile(&self.hir).expect("it was tried, or is tested"))
     }
 
@@ -107,7 +107,7 @@ impl LogRule {
     }
 
     /// What its capture groups took of a line, or the whole match if it has none; and where that starts.
-    pub(super) fn captures(&self, line: &[u8]) -> (Vec<String>, usize) {
+    pub(crate) fn captures(&self, line: &[u8]) -> (Vec<String>, usize) {
         let mut groups = self.regex().create_captures();
         self.regex().captures(line, &mut groups);
         let (mut line, mut start) = (line, 0);
@@ -129,14 +129,14 @@ impl LogRule {
     }
 
     /// Whether a match decides wherever the rule counts.
-    pub(super) fn is_specific(&self) -> bool {
+    pub(crate) fn is_specific(&self) -> bool {
         self.kind == RuleKind::Match
             && self.scope != RuleScope::Hint
             && self.category != LAST_RESORT
     }
 
     /// Whether every line of the log is tried, and not only those that may explain a failure anyway.
-    pub(super) fn is_searched_everywhere(&self) -> bool {
+    pub(crate) fn is_searched_everywhere(&self) -> bool {
         self.kind == RuleKind::Match && self.scope == RuleScope::Log
     }
 }
@@ -157,21 +157,21 @@ impl fmt::Display for RuleFinding {
 /// Rules by priority, and the automata that find the lines to try them on.
 #[derive(Debug, Clone)]
 pub struct RuleSet {
-    pub(super) rules: Vec<LogRule>,
+    pub(crate) rules: Vec<LogRule>,
     /// Literals of all rules, in lower case, and the words of [`LINE_MARKS`].
-    pub(super) literals: LiteralSearch,
+    pub(crate) literals: LiteralSearch,
     /// For each literal, the rules that need it.
     rules_of_literal: Vec<Vec<u16>>,
     /// The same, without the rules that are tried for the most promising lines alone.
-    pub(super) searched_rules_of_literal: Vec<Vec<u16>>,
+    pub(crate) searched_rules_of_literal: Vec<Vec<u16>>,
     /// For each literal, what it says about its line.
-    pub(super) marks_of_literal: Vec<LineMarks>,
+    pub(crate) marks_of_literal: Vec<LineMarks>,
     /// Rules that the whole log has to be searched for.
-    pub(super) without_literal: Vec<u16>,
+    pub(crate) without_literal: Vec<u16>,
     /// Rules without a literal that are tried on every line that another rule may match.
-    pub(super) tried_with_others: Vec<u16>,
+    pub(crate) tried_with_others: Vec<u16>,
     /// Matches where one of `without_literal` does; `None` if there are none.
-    pub(super) any_without_literal: Option<meta::Regex>,
+    pub(crate) any_without_literal: Option<meta::Regex>,
 }
 
 impl RuleSet {
@@ -216,7 +216,7 @@ impl RuleSet {
     }
 
     /// The first rule that matches a line: the one that decides about it.
-    pub(super) fn deciding_rule(&self, line: &[u8]) -> Option<&LogRule> {
+    pub(crate) fn deciding_rule(&self, line: &[u8]) -> Option<&LogRule> {
         let unprefixed = output_of_tool(line);
         let mut text = Vec::with_capacity(2 * line.len() + 3);
         for line in std::iter::once(line).chain(unprefixed) {
@@ -241,7 +241,7 @@ impl RuleSet {
     }
 
     /// The place of a rule in the order of priority.
-    pub(super) fn priority(&self, rule: &LogRule) -> usize {
+    pub(crate) fn priority(&self, rule: &LogRule) -> usize {
         self.rules.iter().position(|other| other.name == rule.name).unwrap_or(usize::MAX)
     }
 

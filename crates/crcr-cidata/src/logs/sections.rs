@@ -8,7 +8,7 @@ use super::features::line_regex;
 
 /// What a line that may start a section is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SectionStart {
+pub(crate) enum SectionStart {
     /// The echo of a step's script and environment follows, up to `##[endgroup]`.
     Echo,
     EchoEnd,
@@ -17,7 +17,7 @@ pub(super) enum SectionStart {
     Cleanup,
 }
 
-pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
+pub(crate) fn section_start(line: &[u8]) -> Option<SectionStart> {
     if line.starts_with(b"##[group]Run ") {
         Some(SectionStart::Echo)
     } else if line.starts_with(b"##[endgroup]") {
@@ -35,14 +35,14 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
 ///
 /// It shows logs, uploads what is there, cleans up or looks at what earlier steps did, and may itself fail for lack of
 /// what the failed step would have made.
-pub(super) fn runs_whatever_happened(step: &[u8]) -> bool {
+pub(crate) fn runs_whatever_happened(step: &[u8]) -> bool {
     let start_of = |regex: &Regex| regex.find(step).map(|found| found.start());
     let comes_first = |at: usize| start_of(&JOB_WORK).is_none_or(|tests| at < tests);
     SHOWS_STATE.is_match(step) || start_of(&ENDS_A_JOB).is_some_and(comes_first)
 }
 
 /// Whether a line of a script tests, builds or releases, and doesn't only speak of it.
-pub(super) fn is_job_work(line: &[u8]) -> bool {
+pub(crate) fn is_job_work(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     let others = [&b"#"[..], b"[", b"cat ", b"echo ", b"grep ", b"if ", b"printf ", b"test "];
     let command = line.split(|byte| b"'\"".contains(byte)).next().unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) fn is_job_work(line: &[u8]) -> bool {
 }
 
 /// Whether the echo of a step goes on with what isn't its script.
-pub(super) fn is_after_script(line: &[u8]) -> bool {
+pub(crate) fn is_after_script(line: &[u8]) -> bool {
     [&b"shell: "[..], b"with:", b"env:"].iter().any(|start| line.starts_with(start))
 }
 
@@ -78,7 +78,7 @@ static JOB_WORK: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Whether an action says that it lacks files or an artifact: those that an earlier step or job would have made.
-pub(super) fn lacks_artifact(line: &[u8]) -> bool {
+pub(crate) fn lacks_artifact(line: &[u8]) -> bool {
     const TEXTS: [&str; 3] = [
         "No files were found with the provided path",
         "Unable to download artifact",
@@ -89,7 +89,7 @@ pub(super) fn lacks_artifact(line: &[u8]) -> bool {
 
 /// How a section ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SectionEnd {
+pub(crate) enum SectionEnd {
     Passed,
     Failed,
     /// It was stopped from outside, so its last lines say nothing about the cause.
@@ -97,7 +97,7 @@ pub(super) enum SectionEnd {
 }
 
 /// How the section ends that ends with this line; `None` if no section ends here.
-pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
+pub(crate) fn section_end(line: &[u8]) -> Option<SectionEnd> {
     const ENDS: [(&[u8], SectionEnd); 13] = [
         (b"##[error]Process completed with exit code", SectionEnd::Failed),
         (b"Error: Process completed with exit code", SectionEnd::Failed),

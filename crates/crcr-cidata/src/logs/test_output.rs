@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::cleaner::{CleanChunk, TestOutput};
 
 /// Notes which lines of the chunk are output of tests.
-pub(super) fn mark_test_output(chunk: &mut CleanChunk) {
+pub(crate) fn mark_test_output(chunk: &mut CleanChunk) {
     for (range, output) in test_output(chunk) {
         chunk.segments[range].iter_mut().for_each(|segment| segment.output = output);
     }

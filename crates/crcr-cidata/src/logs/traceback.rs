@@ -11,7 +11,7 @@ use super::features::line_regex;
 const MAX_LINES_OF_FRAME: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TracebackPart {
+pub(crate) enum TracebackPart {
     Frame,
     Source,
     /// The exception: `subprocess.TimeoutExpired: …`.
@@ -26,7 +26,7 @@ static FRAME: LazyLock<Regex> =
 static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| line_regex(r"^ *[A-Za-z_][\w.<>]*(?:: |:?$)"));
 
 /// What a line is. `before`: the lines before it, the nearest first.
-pub(super) fn traceback_part<'l>(
+pub(crate) fn traceback_part<'l>(
     line: &'l [u8],
     before: impl Iterator<Item = &'l [u8]>,
 ) -> Option<TracebackPart> {

@@ -12,19 +12,19 @@ use super::traceback::TracebackPart;
 
 const MAX_REASONS: usize = 6;
 
-pub(super) struct WeighedLine {
-    pub(super) candidate: LineCandidate,
-    pub(super) features: Features,
+pub(crate) struct WeighedLine {
+    pub(crate) candidate: LineCandidate,
+    pub(crate) features: Features,
     /// The rule that decides about the line, if it is one that matches.
-    pub(super) rule: Option<usize>,
+    pub(crate) rule: Option<usize>,
     /// `None` outside failed sections.
-    pub(super) section: Option<u64>,
+    pub(crate) section: Option<u64>,
     /// Whether its section says after it that all tests passed.
-    pub(super) is_before_success: bool,
+    pub(crate) is_before_success: bool,
 }
 
 impl WeighedLine {
-    pub(super) fn is_never_the_cause(&self) -> bool {
+    pub(crate) fn is_never_the_cause(&self) -> bool {
         let text = self.candidate.text();
         let is_in_stack =
             matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
@@ -33,23 +33,23 @@ impl WeighedLine {
     }
 
     /// See [`Features::tells_of_failure`]. Words before the end of tests that all passed don't tell of one.
-    pub(super) fn tells_of_failure(&self, is_likeliest: bool) -> bool {
+    pub(crate) fn tells_of_failure(&self, is_likeliest: bool) -> bool {
         (!self.is_before_success || self.features.is_of_a_tool())
             && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
     }
 }
 
 /// The lines of a log that may explain its failure, with what speaks for each.
-pub(super) struct WeighedLog<'r> {
-    pub(super) rules: &'r RuleSet,
-    pub(super) lines: Vec<WeighedLine>,
+pub(crate) struct WeighedLog<'r> {
+    pub(crate) rules: &'r RuleSet,
+    pub(crate) lines: Vec<WeighedLine>,
     /// The numbers of their lines.
-    pub(super) failed_sections: Vec<RangeInclusive<u64>>,
+    pub(crate) failed_sections: Vec<RangeInclusive<u64>>,
 }
 
 impl WeighedLog<'_> {
     /// The line that a rule found in the whole log, if it was weighed.
-    pub(super) fn by_rule_anywhere(&self, found: &LogRule, line_number: u64) -> Option<usize> {
+    pub(crate) fn by_rule_anywhere(&self, found: &LogRule, line_number: u64) -> Option<usize> {
         self.best_of_rules(|line, rule| {
             let is_line = line.candidate.line_number == line_number;
             rule.name == found.name && (found.pick == Pick::Best || is_line)
@@ -57,13 +57,13 @@ impl WeighedLog<'_> {
     }
 
     /// The line of a failing section that a specific rule matches, preferably one that counts anywhere.
-    pub(super) fn by_rule_of_failing_section(&self) -> Option<usize> {
+    pub(crate) fn by_rule_of_failing_section(&self) -> Option<usize> {
         let of_scope =
             |scope| self.best_of_rules(|line, rule| line.section.is_some() && rule.scope == scope);
         of_scope(RuleScope::Log).or_else(|| of_scope(RuleScope::FailingSection))
     }
 
-    pub(super) fn is_in_failed_section(&self, line_number: u64) -> bool {
+    pub(crate) fn is_in_failed_section(&self, line_number: u64) -> bool {
         self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
     }
 
@@ -101,7 +101,7 @@ impl WeighedLog<'_> {
 
     /// The shares of certainty of all lines, in the order of `lines`, and last the one of the case that none of
     /// them explains the failure.
-    pub(super) fn shares(&self) -> Vec<f32> {
+    pub(crate) fn shares(&self) -> Vec<f32> {
         let scores = (0..self.lines.len()).map(|index| self.score(index));
         let scores: Vec<f32> = scores.chain([score_of_no_line()]).collect();
         let top = scores.iter().copied().fold(f32::MIN, f32::max);
@@ -113,7 +113,7 @@ impl WeighedLog<'_> {
     /// The line that is named where no rule decides, if that is likelier than that no line explains the failure, and if
     /// it says something of a failure. What only gives advice (`Please commit the changes.`) has to be likelier than all
     /// else together, or gives way to the next line, which says what it is about. `order`: the likeliest first.
-    pub(super) fn named_without_rule(
+    pub(crate) fn named_without_rule(
         &self,
         order: &[usize],
         shares: &[f32],
@@ -134,7 +134,7 @@ impl WeighedLog<'_> {
         (gives_way && tells(next)).then_some(next)
     }
 
-    pub(super) fn describe(&self, index: usize, certainty_percent: u8) -> LogMatch {
+    pub(crate) fn describe(&self, index: usize, certainty_percent: u8) -> LogMatch {
         let WeighedLine { candidate, features, rule, .. } = &self.lines[index];
         let rule = rule.map(|priority| &self.rules.rules[priority]);
         let rule = rule.filter(|rule| rule.category != LAST_RESORT);
@@ -159,14 +159,14 @@ impl WeighedLog<'_> {
         found
     }
 
-    pub(super) fn line(&self, index: usize) -> (u64, &[u8]) {
+    pub(crate) fn line(&self, index: usize) -> (u64, &[u8]) {
         let candidate = &self.lines[index].candidate;
         (candidate.line_number, &candidate.text().line)
     }
 }
 
 /// What is reported of a line. The context, the certainty and the reasons are still to be added.
-pub(super) fn line_match(
+pub(crate) fn line_match(
     line: &[u8],
     line_number: u64,
     rule: Option<&LogRule>,

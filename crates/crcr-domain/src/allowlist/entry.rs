@@ -24,7 +24,7 @@ struct EntryDetails {
 impl<'a> AllowlistReader<'a> {
     /// `name` and the first token of `value` have been read. `duplicate`: the mapping has the same key
     /// earlier, which has been reported.
-    pub(super) fn read_entry(
+    pub(crate) fn read_entry(
         &mut self,
         section: &EntrySection,
         name: &ScalarNode<'a>,
@@ -249,7 +249,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// Adds the fix that the help text names, if the scalar stands in the file as it reads.
-    pub(super) fn with_replacement(
+    pub(crate) fn with_replacement(
         &self,
         found: Diagnostic,
         scalar: &ScalarNode<'_>,

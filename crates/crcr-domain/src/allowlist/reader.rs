@@ -105,47 +105,47 @@ struct ReadResult {
     read_to: usize,
 }
 
-pub(super) struct AllowlistReader<'a> {
+pub(crate) struct AllowlistReader<'a> {
     yaml: YamlReader<'a>,
-    pub(super) source: &'a SourceText,
-    pub(super) upstream: &'a RepoName,
+    pub(crate) source: &'a SourceText,
+    pub(crate) upstream: &'a RepoName,
     /// Replaces `@` in the text that the YAML parser reads.
     mask: Option<char>,
     /// End of the previous token.
     read_to: usize,
-    pub(super) policy: Allowlist,
-    pub(super) places: Vec<EntrySpans>,
+    pub(crate) policy: Allowlist,
+    pub(crate) places: Vec<EntrySpans>,
     findings: Findings,
 }
 
 /// A scalar: a key, an item or a value.
-pub(super) struct ScalarNode<'a> {
-    pub(super) text: Cow<'a, str>,
+pub(crate) struct ScalarNode<'a> {
+    pub(crate) text: Cow<'a, str>,
     /// Neither quoted nor tagged, so YAML infers a type.
-    pub(super) plain: bool,
-    pub(super) bytes: Range<usize>,
+    pub(crate) plain: bool,
+    pub(crate) bytes: Range<usize>,
 }
 
 impl ScalarNode<'_> {
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.plain && scalar::is_null(&self.text)
     }
 }
 
 /// A key of a mapping.
-pub(super) struct MappingKey<'a> {
-    pub(super) scalar: ScalarNode<'a>,
+pub(crate) struct MappingKey<'a> {
+    pub(crate) scalar: ScalarNode<'a>,
     /// Whether the mapping has the same key earlier.
-    pub(super) duplicate: bool,
+    pub(crate) duplicate: bool,
     /// Index in the mapping.
-    pub(super) index: usize,
+    pub(crate) index: usize,
 }
 
 /// The level and device that an entry is listed under.
 #[derive(Clone)]
-pub(super) struct EntrySection {
-    pub(super) level: Level,
-    pub(super) device: Option<(Device, SourceSpan)>,
+pub(crate) struct EntrySection {
+    pub(crate) level: Level,
+    pub(crate) device: Option<(Device, SourceSpan)>,
 }
 
 impl<'a> AllowlistReader<'a> {
@@ -435,7 +435,7 @@ impl<'a> AllowlistReader<'a> {
 
     /// Reads a mapping after its start token. `each` must read the value of its key. Reports duplicate keys,
     /// merge keys and keys that aren't scalars. Returns the number of keys.
-    pub(super) fn read_mapping(
+    pub(crate) fn read_mapping(
         &mut self,
         mut each: impl FnMut(&mut Self, MappingKey<'a>) -> Result<(), SyntaxError>,
     ) -> Result<usize, SyntaxError> {
@@ -496,7 +496,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// The next token. Reports and skips tags and anchors.
-    pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
+    pub(crate) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let token = self.yaml.next()?;
             if let Some(tag) = &token.tag {
@@ -532,7 +532,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// Skips a node after its first token. Returns its range.
-    pub(super) fn skip(&mut self, first: YamlToken<'a>) -> Result<Range<usize>, SyntaxError> {
+    pub(crate) fn skip(&mut self, first: YamlToken<'a>) -> Result<Range<usize>, SyntaxError> {
         if first.nesting() == 0 {
             if matches!(first.kind, TokenKind::Alias) {
                 let help = "write the name itself";
@@ -581,7 +581,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// Reports and skips a value of the wrong shape. Aliases are reported as such.
-    pub(super) fn wrong_shape(
+    pub(crate) fn wrong_shape(
         &mut self,
         value: YamlToken<'a>,
         message: impl Into<String>,
@@ -602,7 +602,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// Reports a name that YAML doesn't read as a string. Returns whether that is so.
-    pub(super) fn report_non_string(&mut self, name: &ScalarNode<'_>, what: &str) -> bool {
+    pub(crate) fn report_non_string(&mut self, name: &ScalarNode<'_>, what: &str) -> bool {
         let Some(kind) = scalar::not_a_string(&name.text).filter(|_| name.plain) else {
             return false;
         };
@@ -635,7 +635,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// The scalar of a token. Removes a leading `@`, which has been reported.
-    pub(super) fn scalar(&self, token: &YamlToken<'a>) -> ScalarNode<'a> {
+    pub(crate) fn scalar(&self, token: &YamlToken<'a>) -> ScalarNode<'a> {
         let TokenKind::Scalar(text, plain) = &token.kind else {
             return ScalarNode { text: "".into(), plain: false, bytes: token.bytes.clone() };
         };
@@ -657,7 +657,7 @@ impl<'a> AllowlistReader<'a> {
     }
 
     /// For a scalar of several lines, the span ends with the first line.
-    pub(super) fn span(&self, scalar: &ScalarNode<'_>) -> SourceSpan {
+    pub(crate) fn span(&self, scalar: &ScalarNode<'_>) -> SourceSpan {
         let Range { start, end } = scalar.bytes;
         if !self.source.text()[start..end].contains(['\n', '\r']) {
             return self.source.span(start..end);
@@ -671,13 +671,13 @@ impl<'a> AllowlistReader<'a> {
         show(&self.source.text()[span.bytes.clone()])
     }
 
-    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
+    pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
         self.findings.push(diagnostic);
     }
 }
 
 /// Describes the kind of a value in messages.
-pub(super) fn kind_name(token: &YamlToken<'_>) -> String {
+pub(crate) fn kind_name(token: &YamlToken<'_>) -> String {
     match &token.kind {
         TokenKind::ListStart => "a list".to_owned(),
         TokenKind::MapStart => "a mapping".to_owned(),

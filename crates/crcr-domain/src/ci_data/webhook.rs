@@ -228,7 +228,7 @@ fn name(value: &Value) -> String {
     value.as_str().map(cut).unwrap_or_default()
 }
 
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     text.chars().take(MAX_NAME_CHARS).collect()
 }
 

@@ -33,10 +33,10 @@ probes: {reruns-per-day: 20, commits-per-day: 30}
 ";
 
 /// Numbers that look random and are the same in every run: SplitMix64.
-pub(super) struct SeededRandom(pub(super) u64);
+pub(crate) struct SeededRandom(pub(crate) u64);
 
 impl SeededRandom {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -48,7 +48,7 @@ impl SeededRandom {
         self.next() % bound
     }
 
-    pub(super) fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < probability
     }
 }

@@ -15,7 +15,7 @@ pub struct PathFilter(Vec<String>);
 
 impl PathFilter {
     /// Each of them has passed [`check`].
-    pub(super) fn new(patterns: Vec<String>) -> Self {
+    pub(crate) fn new(patterns: Vec<String>) -> Self {
         Self(patterns)
     }
 
@@ -39,7 +39,7 @@ impl PathFilter {
 }
 
 /// Why a text can't be a pattern, and what to do.
-pub(super) fn check(text: &str) -> Option<(String, &'static str)> {
+pub(crate) fn check(text: &str) -> Option<(String, &'static str)> {
     let pattern = text.strip_prefix('!').unwrap_or(text);
     let chars = pattern.chars().count();
     if !(1..=MAX_PATTERN_CHARS).contains(&chars) {

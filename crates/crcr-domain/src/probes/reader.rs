@@ -9,9 +9,9 @@ use crate::yaml::display::{find_similar, show};
 use crate::yaml::plain::PlainYaml;
 use crate::yaml::{SyntaxError, TokenKind, YamlToken, scalar, syntax};
 
-pub(super) const MAX_QUIET_MINUTES: u64 = 24 * 60;
-pub(super) const MAX_DISPATCHES: u64 = 100_000;
-pub(super) const MAX_PROBES: u64 = 1_000;
+pub(crate) const MAX_QUIET_MINUTES: u64 = 24 * 60;
+pub(crate) const MAX_DISPATCHES: u64 = 100_000;
+pub(crate) const MAX_PROBES: u64 = 1_000;
 const SECTIONS: [&str; 2] = ["dispatch", "probes"];
 const DISPATCH_KEYS: [&str; 5] = ["events", "paths", "drafts", "quiet-minutes", "max-per-day"];
 const PROBE_KEYS: [&str; 2] = ["reruns-per-day", "commits-per-day"];

@@ -397,7 +397,7 @@ pub fn promotion(
 }
 
 /// `jobs` are the jobs of record of the window.
-pub(super) fn promotion_of_jobs(
+pub(crate) fn promotion_of_jobs(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     at_l2_since: Option<Timestamp>,
@@ -424,7 +424,7 @@ pub(super) fn promotion_of_jobs(
 }
 
 /// Evidence for the targets of a level that the repository may reach.
-pub(super) fn reaching(
+pub(crate) fn reaching(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     criteria: &LevelCriteria,
@@ -434,7 +434,7 @@ pub(super) fn reaching(
 }
 
 /// Evidence for the targets of the level that the repository has.
-pub(super) fn staying(
+pub(crate) fn staying(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     criteria: &LevelCriteria,

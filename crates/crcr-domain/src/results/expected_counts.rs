@@ -121,7 +121,7 @@ pub fn expected_jobs<'a>(
 }
 
 impl ExpectedCounts {
-    pub(super) fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
+    pub(crate) fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
         let mut counts = Self::default();
         for job in expected_jobs(jobs, dispatches) {
             match job.end {

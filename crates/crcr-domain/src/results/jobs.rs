@@ -50,7 +50,7 @@ pub fn jobs_of_record<'a, 'd>(
 }
 
 /// `heads` may include dispatches without rows.
-pub(super) fn find_jobs_of_record<'a>(
+pub(crate) fn find_jobs_of_record<'a>(
     mut rows: Vec<&'a AttemptFact>,
     heads: &HeadHistory<'_>,
 ) -> Vec<JobOfRecord<'a>> {
@@ -146,13 +146,13 @@ fn began<'a: 'r, 'r>(
 ///
 /// Heads that were not dispatched to a repository supersede nothing there. So the facts of one repository
 /// give the same result as the facts of all.
-pub(super) struct HeadHistory<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
+pub(crate) struct HeadHistory<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
 
 /// The downstream repository, the upstream one, and the number.
 type PullKey<'a> = (&'a str, &'a str, u64);
 
 impl<'a> HeadHistory<'a> {
-    pub(super) fn new(dispatches: impl IntoIterator<Item = &'a DispatchFact>) -> Self {
+    pub(crate) fn new(dispatches: impl IntoIterator<Item = &'a DispatchFact>) -> Self {
         let mut heads: HashMap<_, Vec<_>> = HashMap::new();
         for dispatch in dispatches {
             if let Some(number) = dispatch.pull_request {

@@ -12,15 +12,15 @@ use crate::protocol::callback::ReportDetails;
 use crate::protocol::event::EventName;
 use crate::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 
-pub(super) const GOOD: JobState = JobState::Completed(Conclusion::Success);
-pub(super) const BAD: JobState = JobState::Completed(Conclusion::Failure);
+pub(crate) const GOOD: JobState = JobState::Completed(Conclusion::Success);
+pub(crate) const BAD: JobState = JobState::Completed(Conclusion::Failure);
 const CANCELLED: JobState = JobState::Completed(Conclusion::Cancelled);
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + seconds).unwrap()
 }
 
-pub(super) fn attempt(
+pub(crate) fn attempt(
     delivery: &str,
     sha: &str,
     run: &str,
@@ -55,7 +55,7 @@ pub(super) fn attempt(
     }
 }
 
-pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
+pub(crate) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
     DispatchFact {
         at: at(s),
         delivery: delivery.into(),

@@ -73,13 +73,13 @@ impl LookupCache {
         Ok(())
     }
 
-    pub(super) fn get(&mut self, key: &str) -> Option<(String, Value)> {
+    pub(crate) fn get(&mut self, key: &str) -> Option<(String, Value)> {
         let answer = self.answers.get_mut(key)?;
         answer.last_used = self.generation;
         Some((answer.etag.clone(), answer.value.clone()))
     }
 
-    pub(super) fn put(&mut self, key: String, etag: String, value: Value) {
+    pub(crate) fn put(&mut self, key: String, etag: String, value: Value) {
         if etag.len() <= 256 && value.to_string().len() <= MAX_ANSWER_BYTES {
             self.answers.insert(key, CachedAnswer { etag, last_used: self.generation, value });
         }

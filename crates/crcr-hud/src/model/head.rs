@@ -303,7 +303,7 @@ fn sentence(
 }
 
 /// Why a backend isn't green, where no verdict says it: a job's name, its outcome, and whether it lacks proof.
-pub(super) fn unexplained(
+pub(crate) fn unexplained(
     job: Option<(&str, Option<JobOutcome>, bool)>,
     status: DispatchFactStatus,
 ) -> String {

@@ -1,16 +1,16 @@
 //! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
 //! JSON twins serialise these types.
 
-pub(super) mod breakage;
-pub(super) mod commit_jobs;
-pub(super) mod days;
-pub(super) mod head;
-pub(super) mod head_state;
-pub(super) mod job_details;
-pub(super) mod known_repositories;
-pub(super) mod oncall_reaction;
-pub(super) mod open_pulls;
-pub(super) mod red_branches;
+pub(crate) mod breakage;
+pub(crate) mod commit_jobs;
+pub(crate) mod days;
+pub(crate) mod head;
+pub(crate) mod head_state;
+pub(crate) mod job_details;
+pub(crate) mod known_repositories;
+pub(crate) mod oncall_reaction;
+pub(crate) mod open_pulls;
+pub(crate) mod red_branches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ const MAX_HOURS: i64 = 25;
 
 /// A rate with its value, confidence interval and whether there are enough samples.
 #[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
-pub(super) struct RateView {
+pub(crate) struct RateView {
     #[serde(flatten)]
-    pub(super) rate: Rate,
+    pub(crate) rate: Rate,
     /// 0 to 1; `None` without samples.
-    pub(super) value: Option<f64>,
+    pub(crate) value: Option<f64>,
     /// Wilson interval at 95 %, 0 to 1.
-    pub(super) interval: Option<(f64, f64)>,
+    pub(crate) interval: Option<(f64, f64)>,
     /// Whether there are enough samples to show the value.
-    pub(super) known: bool,
+    pub(crate) known: bool,
 }
 
 impl From<Rate> for RateView {
@@ -49,19 +49,19 @@ impl From<Rate> for RateView {
 
 /// Rates, times and counts of a set of jobs.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(super) struct RateSummary {
-    pub(super) availability: RateView,
-    pub(super) test_pass: RateView,
-    pub(super) job_pass: RateView,
-    pub(super) queue: Option<DurationStats>,
-    pub(super) execution: Option<DurationStats>,
-    pub(super) end_to_end: Option<DurationStats>,
-    pub(super) outcomes: BTreeMap<JobOutcome, u64>,
-    pub(super) running: u64,
+pub(crate) struct RateSummary {
+    pub(crate) availability: RateView,
+    pub(crate) test_pass: RateView,
+    pub(crate) job_pass: RateView,
+    pub(crate) queue: Option<DurationStats>,
+    pub(crate) execution: Option<DurationStats>,
+    pub(crate) end_to_end: Option<DurationStats>,
+    pub(crate) outcomes: BTreeMap<JobOutcome, u64>,
+    pub(crate) running: u64,
 }
 
 impl RateSummary {
-    pub(super) fn new(tally: &ResultTotals) -> Self {
+    pub(crate) fn new(tally: &ResultTotals) -> Self {
         let sums = &tally.sums;
         Self {
             availability: sums.availability.into(),
@@ -78,21 +78,21 @@ impl RateSummary {
 
 /// One day of a trend chart, or one hour; times in seconds.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(super) struct TrendDay {
-    pub(super) date: Date,
+pub(crate) struct TrendDay {
+    pub(crate) date: Date,
     /// When the hour began; `None` for a day.
-    pub(super) hour: Option<Timestamp>,
-    pub(super) job_pass: Rate,
-    pub(super) availability: Rate,
-    pub(super) queue_p50: Option<f64>,
-    pub(super) queue_p95: Option<f64>,
-    pub(super) execution_p50: Option<f64>,
-    pub(super) execution_p95: Option<f64>,
+    pub(crate) hour: Option<Timestamp>,
+    pub(crate) job_pass: Rate,
+    pub(crate) availability: Rate,
+    pub(crate) queue_p50: Option<f64>,
+    pub(crate) queue_p95: Option<f64>,
+    pub(crate) execution_p50: Option<f64>,
+    pub(crate) execution_p95: Option<f64>,
 }
 
 /// One entry for every day of the span, including days without results. A job belongs to the day of
 /// its dispatch.
-pub(super) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -> Vec<TrendDay> {
+pub(crate) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -> Vec<TrendDay> {
     let mut days: BTreeMap<Date, ResultTotals> = BTreeMap::new();
     let mut date = day_of(span.from);
     while date <= day_of(span.to) && days.len() < 400 {
@@ -109,7 +109,7 @@ pub(super) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -
 }
 
 /// One entry for each hour of a short span, of one repository.
-pub(super) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<TrendDay> {
+pub(crate) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<TrendDay> {
     let window = Window::all(span.from, span.to);
     let mut hours: BTreeMap<i64, ResultTotals> = BTreeMap::new();
     for ((hour, _), totals) in totals_by_hour(facts, &window, span.events) {
@@ -127,7 +127,7 @@ pub(super) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<Tr
 /// Totals by hour since the window's start, and by repository in lower case. A job counts once a day, in the hour of
 /// the dispatch of its attempt of record, so the hours of a day add up to [`days::day_tallies`]. `facts` reach beyond
 /// the window if heads may be replaced after it.
-pub(super) fn totals_by_hour(
+pub(crate) fn totals_by_hour(
     facts: &days::SharedFacts,
     window: &Window,
     events: EventFilter,
@@ -169,7 +169,7 @@ impl TrendDay {
 }
 
 /// The sum of these days.
-pub(super) fn total(tallies: &[(RepoDay, Arc<ResultTotals>)]) -> ResultTotals {
+pub(crate) fn total(tallies: &[(RepoDay, Arc<ResultTotals>)]) -> ResultTotals {
     let mut total = ResultTotals::default();
     for (_, tally) in tallies {
         total.add(tally);

@@ -355,13 +355,13 @@ async fn stored_page(
 }
 
 /// The reason names a bucket or a folder, and anybody reads the page.
-pub(super) fn unreadable(error: &impl std::fmt::Display) -> String {
+pub(crate) fn unreadable(error: &impl std::fmt::Display) -> String {
     tracing::error!(%error, "a stored log can't be read");
     "the archive can't be read now".to_owned()
 }
 
 /// Where a log is kept. After `crcr relay replay` the job is known and what was said of its log isn't.
-pub(super) fn key_of_log(repo: &RepoName, job_id: u64, log: Option<&JobLogRow>) -> Option<String> {
+pub(crate) fn key_of_log(repo: &RepoName, job_id: u64, log: Option<&JobLogRow>) -> Option<String> {
     log.map_or_else(|| Some(log_key(repo, job_id)), |log| log.log_key.clone())
 }
 

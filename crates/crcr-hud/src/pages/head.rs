@@ -23,7 +23,7 @@ const MAX_OPEN_PASSED: usize = 10;
 const MAX_FAILED_TESTS: usize = 10;
 
 /// The backends: a sentence for all, then each; those that aren't shown on the pull request folded.
-pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Markup {
+pub(crate) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Markup {
     let (shown, folded): (Vec<_>, Vec<_>) =
         backends.iter().partition(|backend| backend.level >= Level::L3);
     html! {
@@ -42,7 +42,7 @@ pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
 }
 
 /// What backends reported of runs that the relay didn't start.
-pub(super) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
+pub(crate) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
     html! {
         section aria-labelledby="own-runs" {
             h2 #own-runs { "Backends' own runs" }
@@ -61,7 +61,7 @@ pub(super) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
 }
 
 /// The upstream repository's own jobs: failures at once, the others folded.
-pub(super) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
+pub(crate) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
     let (jobs, logs) = (&found.in_tree, &found.in_tree_logs);
     let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
     let cancelled = count(|state| state == CiState::Cancelled);
@@ -110,7 +110,7 @@ pub(super) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
 }
 
 /// One sentence: do backends block the merge?
-pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
+pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
     let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
     let with = |states: &[HeadState]| -> Vec<&str> {
         let ours =
@@ -139,7 +139,7 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
     html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
 }
 
-pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
+pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
     let class = backend.state.map_or("muted", HeadState::class);
     html! {
         article.(class) {
@@ -184,12 +184,12 @@ fn jobs_of_backend(jobs: &[PullJob], upstream: &str) -> Markup {
 }
 
 /// Where the next step is taken.
-pub(super) struct NextStep<'a> {
-    pub(super) view: &'a View<'a>,
-    pub(super) upstream: &'a str,
-    pub(super) pull_request: Option<u64>,
-    pub(super) head_sha: &'a str,
-    pub(super) merge_base_url: Option<&'a str>,
+pub(crate) struct NextStep<'a> {
+    pub(crate) view: &'a View<'a>,
+    pub(crate) upstream: &'a str,
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) head_sha: &'a str,
+    pub(crate) merge_base_url: Option<&'a str>,
 }
 
 impl NextStep<'_> {

@@ -229,7 +229,7 @@ fn jobs_against(item: &CriterionEvidence, review: &RepoReview) -> Markup {
     } }
 }
 
-pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str, &'static str) {
+pub(crate) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str, &'static str) {
     match verdict {
         CriterionVerdict::Met => ("✓", "good", "met"),
         CriterionVerdict::NotMet => ("✗", "bad", "not met"),

@@ -194,7 +194,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
 }
 
 /// Whether a backend has the text in its name, its device or the name of an oncall.
-pub(super) fn has_text(entry: &AllowlistEntry, lower: &str) -> bool {
+pub(crate) fn has_text(entry: &AllowlistEntry, lower: &str) -> bool {
     let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
     let mut oncalls = entry.oncalls.iter().map(|name| name.as_str().to_lowercase());
     entry.repo.key().contains(lower)

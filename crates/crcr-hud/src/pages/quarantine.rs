@@ -123,7 +123,7 @@ pub(crate) async fn build(
 }
 
 /// Whether an entry has the text in its pattern, its owner's name or its reason.
-pub(super) fn has_text(entry: &QuarantineEntry, lower: &str) -> bool {
+pub(crate) fn has_text(entry: &QuarantineEntry, lower: &str) -> bool {
     let texts = [&entry.pattern, &entry.owner.to_string(), &entry.reason];
     texts.into_iter().any(|text| text.to_lowercase().contains(lower))
 }

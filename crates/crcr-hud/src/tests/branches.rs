@@ -133,13 +133,13 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
     }
 }
 
-pub(super) fn push(sha: &str, minutes: i64) -> (&'static str, i64, serde_json::Value) {
+pub(crate) fn push(sha: &str, minutes: i64) -> (&'static str, i64, serde_json::Value) {
     let commit = json!({ "message": format!("Commit {sha}"), "author": { "name": "Ada" } });
     let push = json!({ "ref": "refs/heads/main", "after": sha.repeat(20), "head_commit": commit });
     ("push", minutes, push)
 }
 
-pub(super) fn job(sha: &str, conclusion: Option<&str>) -> (&'static str, i64, serde_json::Value) {
+pub(crate) fn job(sha: &str, conclusion: Option<&str>) -> (&'static str, i64, serde_json::Value) {
     let job = json!({
         "id": u64::from_str_radix(sha, 16).unwrap(), "name": "build", "workflow_name": "CI",
         "status": if conclusion.is_some() { "completed" } else { "in_progress" },

@@ -10,7 +10,7 @@ use crcr_standin::generate::UpstreamCi;
 use super::*;
 
 /// A month of upstream's own CI, with the logs of its failed jobs.
-pub(super) async fn month() -> Site {
+pub(crate) async fn month() -> Site {
     let facts = facts(7, now(), 30, 6, UPSTREAM);
     let mut ci = UpstreamCi::new(&facts, now()).unwrap();
     let site = site(facts).await;
@@ -26,7 +26,7 @@ pub(super) async fn month() -> Site {
 
 impl Site {
     /// The same site with an archive, files of the upstream repository, and what `change` does.
-    pub(super) fn with_logs(self, url: &str, change: impl FnOnce(&mut Hud)) -> Self {
+    pub(crate) fn with_logs(self, url: &str, change: impl FnOnce(&mut Hud)) -> Self {
         let (results, upstream) = (Arc::clone(&self.hud.results), self.hud.upstream.clone());
         let policy = (self.hud.policy)();
         let mut hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);

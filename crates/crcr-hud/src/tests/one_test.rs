@@ -7,7 +7,7 @@ use crcr_domain::ci_data::test_run::{
 
 use super::*;
 
-pub(super) const HOSTILE: &str = "test_<script>alert(1)</script>\u{202e}[a.b]";
+pub(crate) const HOSTILE: &str = "test_<script>alert(1)</script>\u{202e}[a.b]";
 
 /// Loads a result of one test for each sign of a text, the oldest first: `.` passed, `x` failed, `f` flaky, `s`
 /// skipped.

@@ -60,7 +60,7 @@ async fn contributor_gets_the_command_that_repeats_a_backends_failure_if_the_hud
 
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
-pub(super) fn branched(days: i64, learned: bool) -> Vec<Fact> {
+pub(crate) fn branched(days: i64, learned: bool) -> Vec<Fact> {
     let (dispatch, attempt) = of_aurora();
     let row = |sha: &str, pull_request, hours, conclusion| {
         let at = now() - jiff::SignedDuration::from_hours(hours);

@@ -55,7 +55,7 @@ struct NextState {
 }
 
 impl VerifiedReport<'_> {
-    pub(super) async fn record_dispatched_job(&self) -> Decision {
+    pub(crate) async fn record_dispatched_job(&self) -> Decision {
         let mut known = self.read_known_job().await?;
         if let Some(replayed) = self.check_replay(known.token.value.as_ref()) {
             return Ok(Some(replayed));
@@ -409,7 +409,7 @@ impl VerifiedReport<'_> {
         Ok(Some(CallbackResponse::bad_request(CallbackOutcome::RejectedState, detail)))
     }
 
-    pub(super) fn provenance(&self, dispatch: Option<&Dispatch>) -> ReportProvenance {
+    pub(crate) fn provenance(&self, dispatch: Option<&Dispatch>) -> ReportProvenance {
         let origin = match self.identity.github() {
             Some(claims) => ReportOrigin::GitHub {
                 event_name: claims.event_name.clone(),

@@ -33,7 +33,7 @@ pub fn proof(
 
 /// Whether the report is of a run that a dry dispatch started, sent by somebody with this relay's key.
 /// The level doesn't matter: it is tried before the repository is on the allowlist.
-pub(super) fn is_proven(
+pub(crate) fn is_proven(
     relay: &Relay,
     identity: &CallerIdentity,
     callback: &Callback,

@@ -18,7 +18,7 @@ use crate::state_records;
 
 /// The body of a 200.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum CallbackAnswer {
+pub(crate) enum CallbackAnswer {
     /// The report was recorded, with this state.
     Recorded(JobState),
     /// The repository's level has no results.
@@ -30,16 +30,16 @@ pub(super) enum CallbackAnswer {
     Stale,
 }
 
-pub(super) struct CallbackResponse {
-    pub(super) outcome: CallbackOutcome,
-    pub(super) result: Result<CallbackAnswer, Refusal>,
+pub(crate) struct CallbackResponse {
+    pub(crate) outcome: CallbackOutcome,
+    pub(crate) result: Result<CallbackAnswer, Refusal>,
 }
 
 /// What is known about a report, however far its checks got.
 #[derive(Default)]
-pub(super) struct ReportSummary {
-    pub(super) repo: Option<RepoName>,
-    pub(super) callback: Option<Callback>,
+pub(crate) struct ReportSummary {
+    pub(crate) repo: Option<RepoName>,
+    pub(crate) callback: Option<Callback>,
 }
 
 impl ReportSummary {
@@ -67,35 +67,35 @@ impl CallbackAnswer {
 }
 
 impl CallbackResponse {
-    pub(super) fn accepted(outcome: CallbackOutcome, answer: CallbackAnswer) -> Self {
+    pub(crate) fn accepted(outcome: CallbackOutcome, answer: CallbackAnswer) -> Self {
         Self { outcome, result: Ok(answer) }
     }
 
-    pub(super) fn refused(outcome: CallbackOutcome, refusal: Refusal) -> Self {
+    pub(crate) fn refused(outcome: CallbackOutcome, refusal: Refusal) -> Self {
         Self { outcome, result: Err(refusal) }
     }
 
-    pub(super) fn bad_request(outcome: CallbackOutcome, detail: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(outcome: CallbackOutcome, detail: impl Into<String>) -> Self {
         Self::refused(outcome, Refusal::new(StatusCode::BAD_REQUEST, detail))
     }
 
-    pub(super) fn bad_token(detail: impl Into<String>) -> Self {
+    pub(crate) fn bad_token(detail: impl Into<String>) -> Self {
         let refusal = Refusal::new(StatusCode::UNAUTHORIZED, detail);
         Self::refused(CallbackOutcome::BadToken, refusal)
     }
 
     /// Nothing was recorded, and the same report may be sent again.
-    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::refused(CallbackOutcome::RejectedState, Refusal::unavailable(detail.into()))
     }
 
-    pub(super) fn store_failed(error: &StoreError) -> Self {
+    pub(crate) fn store_failed(error: &StoreError) -> Self {
         Self::unavailable(format!("temporary outage: failed to persist callback state ({error})"))
     }
 
     /// Each caller gets a time of its own: if all of them came back at once, all but one would be refused
     /// again.
-    pub(super) fn rate_limited(relay: &Relay, repo: &RepoName, wait: Duration) -> Self {
+    pub(crate) fn rate_limited(relay: &Relay, repo: &RepoName, wait: Duration) -> Self {
         let detail = format!("rate limit exceeded for {repo}");
         let wait = relay.usage.next_turn(repo, wait, relay.config.rate_per_minute);
         let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
@@ -103,7 +103,7 @@ impl CallbackResponse {
         Self::refused(CallbackOutcome::RateLimited, refusal)
     }
 
-    pub(super) fn into_response(self, relay: &Relay, report: &ReportSummary) -> Response {
+    pub(crate) fn into_response(self, relay: &Relay, report: &ReportSummary) -> Response {
         match self.result {
             Ok(answer) => answer.into_response(report.callback.as_ref()),
             Err(refusal) => {
@@ -122,7 +122,7 @@ impl CallbackResponse {
 }
 
 /// The fact about a report, and the response to it.
-pub(super) fn callback_fact(
+pub(crate) fn callback_fact(
     relay: &Relay,
     report: &ReportSummary,
     response: &CallbackResponse,
@@ -150,7 +150,7 @@ pub(super) fn callback_fact(
 /// Records a report that changed nothing. The answer doesn't depend on it, so nobody waits for it.
 /// Nothing is recorded for repositories that aren't on the allowlist, nor above a limit for each
 /// repository, so that nobody can fill the disk.
-pub(super) fn record_unchanged(
+pub(crate) fn record_unchanged(
     relay: &Arc<Relay>,
     report: &ReportSummary,
     response: &CallbackResponse,

@@ -23,7 +23,7 @@ use crate::repository_pins::Pin;
 use crate::state_records::{self, CommitLookup, JobRecord, UsedToken};
 
 impl VerifiedReport<'_> {
-    pub(super) async fn record_self_report(&self) -> Decision {
+    pub(crate) async fn record_self_report(&self) -> Decision {
         let (relay, callback) = (self.relay, self.callback);
         let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
         let repo = &self.identity.repository;

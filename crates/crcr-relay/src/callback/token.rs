@@ -39,12 +39,12 @@ impl CallbackKeys {
     }
 
     /// The token of a dry dispatch; `None` without a key.
-    pub(super) fn sign_dry(&self, delivery: &str, repo: &RepoName) -> Option<String> {
+    pub(crate) fn sign_dry(&self, delivery: &str, repo: &RepoName) -> Option<String> {
         self.sign_text(&dry_message(delivery, repo))
     }
 
     /// Whether `token` belongs to this dry dispatch, is signed with one of the keys, and isn't too old.
-    pub(super) fn verify_dry(
+    pub(crate) fn verify_dry(
         &self,
         token: &str,
         delivery: &str,

@@ -25,36 +25,36 @@ use crate::state_records::{self, UsedToken};
 use crate::usage::Resource;
 use crate::webhook::signature::digest;
 
-pub(super) struct VerifiedReport<'a> {
-    pub(super) relay: &'a Relay,
-    pub(super) identity: &'a CallerIdentity,
+pub(crate) struct VerifiedReport<'a> {
+    pub(crate) relay: &'a Relay,
+    pub(crate) identity: &'a CallerIdentity,
     /// `None` if results of its level aren't stored now; a dispatch may have been made at a higher one.
-    pub(super) entry: Option<&'a AllowlistEntry>,
-    pub(super) callback: &'a Callback,
+    pub(crate) entry: Option<&'a AllowlistEntry>,
+    pub(crate) callback: &'a Callback,
     /// The report as it was received, which is valid JSON.
-    pub(super) body: &'a [u8],
+    pub(crate) body: &'a [u8],
     /// When the request arrived.
-    pub(super) started: Instant,
+    pub(crate) started: Instant,
     /// Whether an external HUD gets it as it came.
-    pub(super) forwards_all: bool,
-    pub(super) over_budget: &'a OverBudget,
+    pub(crate) forwards_all: bool,
+    pub(crate) over_budget: &'a OverBudget,
 }
 
 /// Set when the repository has used its bytes of this day: the report has to be decided again with less.
 #[derive(Default)]
-pub(super) struct OverBudget {
+pub(crate) struct OverBudget {
     /// Without the texts of the report.
-    pub(super) texts: AtomicBool,
+    pub(crate) texts: AtomicBool,
     /// With what the external HUD reads of it, and not as it came.
-    pub(super) forwards: AtomicBool,
+    pub(crate) forwards: AtomicBool,
 }
 
 /// `None` when another change came first, so that the decision has to be made again.
-pub(super) type Decision = Result<Option<CallbackResponse>, StoreError>;
+pub(crate) type Decision = Result<Option<CallbackResponse>, StoreError>;
 
 impl VerifiedReport<'_> {
     /// The answer to a report that doesn't change its job's state, but may change what `batch` has.
-    pub(super) async fn reject_step(
+    pub(crate) async fn reject_step(
         &self,
         step: JobTransition,
         batch: WriteBatch,
@@ -72,7 +72,7 @@ impl VerifiedReport<'_> {
     }
 
     /// Commits a report's changes, together with the use of its token.
-    pub(super) async fn commit(
+    pub(crate) async fn commit(
         &self,
         mut batch: WriteBatch,
         token: &Versioned<UsedToken>,
@@ -156,7 +156,7 @@ impl VerifiedReport<'_> {
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
     /// another body it is refused, unless the token serves many reports and this one says the same.
-    pub(super) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
+    pub(crate) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
         let used = used?;
         if used.body == digest(self.body) {
             let answer = CallbackAnswer::Duplicate;
@@ -174,7 +174,7 @@ impl VerifiedReport<'_> {
 
     /// The record of the token's use: of the token, or of the token for one status of one job, where a token
     /// serves many.
-    pub(super) fn token_key(&self) -> StoreKey {
+    pub(crate) fn token_key(&self) -> StoreKey {
         let (issuer, token) = (&self.identity.issuer, &self.identity.token_id);
         if self.identity.is_minted_per_report() {
             return state_records::used_token_key(issuer, token);
@@ -185,7 +185,7 @@ impl VerifiedReport<'_> {
     }
 
     /// Refuses a token of another repository that has the name now.
-    pub(super) async fn check_pin(&self, pin: &Versioned<Pin>) -> Decision {
+    pub(crate) async fn check_pin(&self, pin: &Versioned<Pin>) -> Decision {
         let Some(claims) = self.identity.github() else { return Ok(None) };
         let Some(pinned) = &pin.value else { return Ok(None) };
         let found = claims.repository_id;
@@ -202,7 +202,7 @@ impl VerifiedReport<'_> {
 
     /// Adds the task that sends the report to an external HUD, if there is one. `times` are seconds
     /// in the queue and of execution.
-    pub(super) fn add_forward(
+    pub(crate) fn add_forward(
         &self,
         job_key: &StoreKey,
         level: Level,
@@ -225,7 +225,7 @@ impl VerifiedReport<'_> {
     }
 
     /// The backend's level now.
-    pub(super) fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> Level {
         self.entry.map_or(Level::L1, |entry| entry.level)
     }
 }

@@ -12,17 +12,17 @@ use super::secrets::{self, Secret, SecretFormat};
 
 const MAX_DURATION_SECONDS: u64 = 3660 * 86_400;
 
-pub(super) struct Settings<'a> {
+pub(crate) struct Settings<'a> {
     /// The value of a flag or of its environment variable.
     lookup: &'a dyn Fn(&str) -> Option<String>,
     /// The settings from a secret store, for names that `lookup` doesn't know.
     stored: BTreeMap<String, String>,
-    pub(super) problems: Vec<SettingProblem>,
+    pub(crate) problems: Vec<SettingProblem>,
 }
 
 /// Every method that returns an `Option<T>` for a setting adds a problem when it returns `None`.
 impl<'a> Settings<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         lookup: &'a dyn Fn(&str) -> Option<String>,
         stored: BTreeMap<String, String>,
     ) -> Self {
@@ -31,13 +31,13 @@ impl<'a> Settings<'a> {
 
     /// The value of NAME, or the content of the file NAME_FILE, without blanks around it. An empty value counts as
     /// absent.
-    pub(super) fn get(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn get(&mut self, name: &str) -> Option<String> {
         self.get_with_file(name).map(|(text, _)| text.trim().to_owned())
     }
 
     /// The value of NAME as it is, and the file it was read from. A file without a value is a problem: without the setting
     /// the relay would do something else than whoever names a file expects.
-    pub(super) fn get_with_file(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
+    pub(crate) fn get_with_file(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
         let filled = |text: String| (!text.trim().is_empty()).then_some(text);
         if let Some(value) = (self.lookup)(name).and_then(filled) {
             return Some((value, None));
@@ -56,7 +56,7 @@ impl<'a> Settings<'a> {
     }
 
     /// An optional secret; `None` when it is invalid.
-    pub(super) fn secret(
+    pub(crate) fn secret(
         &mut self,
         name: &'static str,
         format: SecretFormat,
@@ -74,7 +74,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    pub(super) fn required_secret(
+    pub(crate) fn required_secret(
         &mut self,
         name: &'static str,
         format: SecretFormat,
@@ -86,11 +86,11 @@ impl<'a> Settings<'a> {
         secret
     }
 
-    pub(super) fn get_or(&mut self, name: &str, default: &str) -> String {
+    pub(crate) fn get_or(&mut self, name: &str, default: &str) -> String {
         self.get(name).unwrap_or_else(|| default.to_owned())
     }
 
-    pub(super) fn required(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn required(&mut self, name: &str) -> Option<String> {
         let before = self.problems.len();
         let value = self.get(name);
         if value.is_none() && self.problems.len() == before {
@@ -99,7 +99,7 @@ impl<'a> Settings<'a> {
         value
     }
 
-    pub(super) fn positive_number(&mut self, name: &str, default: u32) -> Option<u32> {
+    pub(crate) fn positive_number(&mut self, name: &str, default: u32) -> Option<u32> {
         let Some(text) = self.get(name) else { return Some(default) };
         match text.trim().parse() {
             Ok(number) if number > 0 => Some(number),
@@ -108,7 +108,7 @@ impl<'a> Settings<'a> {
     }
 
     /// A number of seconds, or a number with the unit `s`, `m`, `h` or `d`.
-    pub(super) fn duration(&mut self, name: &str, default: u64) -> Option<Duration> {
+    pub(crate) fn duration(&mut self, name: &str, default: u64) -> Option<Duration> {
         let Some(text) = self.get(name) else { return Some(Duration::from_secs(default)) };
         let text = text.trim();
         let (digits, unit) = match text.char_indices().last() {
@@ -126,7 +126,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    pub(super) fn choice<T: Copy>(
+    pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &str,
         default: &str,
@@ -141,34 +141,34 @@ impl<'a> Settings<'a> {
     }
 
     /// `on` or `off`, which is the default.
-    pub(super) fn switch(&mut self, name: &str) -> Option<bool> {
+    pub(crate) fn switch(&mut self, name: &str) -> Option<bool> {
         self.choice(name, "off", &[("on", true), ("off", false)])
     }
 
-    pub(super) fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
+    pub(crate) fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
         let text = self.get_or(name, default);
         self.valid(name, secure_url(&text))
     }
 
-    pub(super) fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
+    pub(crate) fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
         if self.get(name).is_some() { self.positive_number(name, 1).map(Some) } else { Some(None) }
     }
 
     /// What was read, or a problem with the reason why it couldn't be.
-    pub(super) fn valid<T>(&mut self, name: &str, read: Result<T, String>) -> Option<T> {
+    pub(crate) fn valid<T>(&mut self, name: &str, read: Result<T, String>) -> Option<T> {
         match read {
             Ok(value) => Some(value),
             Err(what) => self.invalid(name, what),
         }
     }
 
-    pub(super) fn invalid<T>(&mut self, name: &str, what: String) -> Option<T> {
+    pub(crate) fn invalid<T>(&mut self, name: &str, what: String) -> Option<T> {
         self.add_problem(name, what);
         None
     }
 
     /// A setting that others need, too, is read several times and named once.
-    pub(super) fn add_problem(&mut self, name: &str, what: String) {
+    pub(crate) fn add_problem(&mut self, name: &str, what: String) {
         let problem = SettingProblem { name: name.to_owned(), what };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -177,14 +177,14 @@ impl<'a> Settings<'a> {
 }
 
 /// The error repeats `text`, unless a password may be in it.
-pub(super) fn secure_url(text: &str) -> Result<SecureUrl, String> {
+pub(crate) fn secure_url(text: &str) -> Result<SecureUrl, String> {
     text.parse().map_err(|error: SecureUrlError| {
         if text.contains('@') { error.to_string() } else { format!("`{text}` {error}") }
     })
 }
 
 /// Whether a URL would be a [`SecureUrl`] without the user name and password that may be in it.
-pub(super) fn is_secure_with_password(text: &str) -> bool {
+pub(crate) fn is_secure_with_password(text: &str) -> bool {
     let bare = Url::parse(text.trim()).ok().and_then(|mut url| {
         url.set_username("").ok()?;
         url.set_password(None).ok()?;

@@ -30,7 +30,7 @@ use crate::usage::Resource;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 /// Labels whose values aren't known when this is compiled, such as an account's name.
-pub(super) type NamedLabels = Vec<(&'static str, String)>;
+pub(crate) type NamedLabels = Vec<(&'static str, String)>;
 
 /// What is read when the metrics are asked for.
 pub struct MetricsInput {

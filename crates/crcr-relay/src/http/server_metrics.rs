@@ -41,7 +41,7 @@ impl ServerMetrics {
         Self { requests, seconds }
     }
 
-    pub(super) fn answered(&self, route: &str, method: &Method, status: u16, took: Duration) {
+    pub(crate) fn answered(&self, route: &str, method: &Method, status: u16, took: Duration) {
         // Strangers choose method and path, and must not make new series.
         let method = match *method {
             Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => method.as_str(),
@@ -55,7 +55,7 @@ impl ServerMetrics {
 }
 
 /// Middleware that counts every request. What matches no route is `other`.
-pub(super) async fn count_request(
+pub(crate) async fn count_request(
     State(relay): State<std::sync::Arc<Relay>>,
     request: Request,
     next: Next,
@@ -71,13 +71,13 @@ pub(super) async fn count_request(
 
 /// The metrics that Prometheus's own libraries have of every process, by the same names.
 #[derive(Debug)]
-pub(super) struct ProcessMetrics {
+pub(crate) struct ProcessMetrics {
     started_at: SystemTime,
 }
 
 impl ProcessMetrics {
     /// Called when the process starts.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { started_at: SystemTime::now() }
     }
 }

@@ -182,10 +182,10 @@ mod raw {
     const LISTED_COMMITS: usize = 2048;
 
     #[derive(Deserialize)]
-    pub(super) struct Push {
+    pub(crate) struct Push {
         #[serde(rename = "ref")]
         git_ref: String,
-        pub(super) repository: Repository,
+        pub(crate) repository: Repository,
         #[serde(default, deserialize_with = "null_as_default")]
         forced: bool,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -193,8 +193,8 @@ mod raw {
     }
 
     #[derive(Deserialize)]
-    pub(super) struct Repository {
-        pub(super) full_name: String,
+    pub(crate) struct Repository {
+        pub(crate) full_name: String,
         default_branch: String,
     }
 
@@ -209,7 +209,7 @@ mod raw {
     }
 
     impl Push {
-        pub(super) fn may_change_file(&self) -> bool {
+        pub(crate) fn may_change_file(&self) -> bool {
             let branch = self.git_ref.strip_prefix("refs/heads/");
             let is_file = |name: &String| name == DOWNSTREAM_FILE;
             let touches = |commit: &Commit| {

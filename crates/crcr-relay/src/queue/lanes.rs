@@ -48,7 +48,7 @@ const SWEEPS: &str = "sweep";
 const PROBES: &str = "probe";
 const JOB_LOGS: &str = "log";
 pub(crate) const EXTERNAL_HUD: &str = "hud";
-pub(super) const KEEP: &str = "keep";
+pub(crate) const KEEP: &str = "keep";
 
 /// The pools. `workers` is how many dispatches are sent at a time.
 fn pools(workers: usize) -> [Pool; 11] {
@@ -123,7 +123,7 @@ impl BusyLanes {
         }
     }
 
-    pub(super) fn count_of_pool(&self, pool: &str) -> usize {
+    pub(crate) fn count_of_pool(&self, pool: &str) -> usize {
         self.tasks.iter().filter(|(lane, _)| pool_of(lane) == pool).map(|(_, count)| count).sum()
     }
 

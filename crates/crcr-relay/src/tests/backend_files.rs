@@ -21,7 +21,7 @@ const COMPARE: &str = "GET /repos/acme/upstream/compare/*";
 
 impl World {
     /// Pushes the file to the default branch of a backend, and does what follows.
-    pub(super) async fn push_file(&self, repo: &str, text: &str) {
+    pub(crate) async fn push_file(&self, repo: &str, text: &str) {
         self.github.state().world.put_file(repo, FILE, text);
         self.tell_of_push(repo, json!([{ "added": [], "modified": [FILE], "removed": [] }])).await;
         self.settle().await;

@@ -29,11 +29,11 @@ use crate::queue::workers;
 use crate::relay::{self, Relay};
 use crate::restore::{ResumedWork, mark_restored};
 
-pub(super) const UPSTREAM: &str = "acme/upstream";
-pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-pub(super) const NEWER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-pub(super) const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    acme/three: [carol]\nL4:\n  - acme/four: [dave]\n";
-pub(super) const ALL: [&str; 4] = ["acme/four", "acme/one", "acme/three", "acme/two"];
+pub(crate) const UPSTREAM: &str = "acme/upstream";
+pub(crate) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+pub(crate) const NEWER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+pub(crate) const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    acme/three: [carol]\nL4:\n  - acme/four: [dave]\n";
+pub(crate) const ALL: [&str; 4] = ["acme/four", "acme/one", "acme/three", "acme/two"];
 
 thread_local! {
     static ON_REDIS: Cell<bool> = const { Cell::new(false) };
@@ -42,17 +42,17 @@ thread_local! {
 
 /// Runs a test with relays that each keep their state in a Redis server of their own, and their results in SQLite.
 /// The test has a runtime on this thread.
-pub(super) fn on_redis(test: fn()) {
+pub(crate) fn on_redis(test: fn()) {
     ON_REDIS.set(true);
     test();
     ON_REDIS.set(false);
 }
 
-pub(super) struct World {
-    pub(super) github: StandIn,
-    pub(super) relay: Arc<Relay>,
-    pub(super) results: SqliteResults,
-    pub(super) hud: Arc<Hud>,
+pub(crate) struct World {
+    pub(crate) github: StandIn,
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) results: SqliteResults,
+    pub(crate) hud: Arc<Hud>,
     /// The relay's address; without one, requests are passed directly to its router.
     address: Option<std::net::SocketAddr>,
     folder: tempfile::TempDir,
@@ -60,16 +60,16 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(&[]).await
     }
 
-    pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
         Self::on(StandIn::start().unwrap(), settings).await
     }
 
     /// The stand-in's keys are those of `issuer`.
-    pub(super) async fn with_issuer(issuer: &str, settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn with_issuer(issuer: &str, settings: &[(&str, &str)]) -> Self {
         let github = StandIn::start().unwrap();
         let issuers = format!("{issuer}={}/.well-known/jwks", github.state().origin());
         let mut settings = settings.to_vec();
@@ -78,14 +78,14 @@ impl World {
     }
 
     /// A relay whose machine's clock is ahead of GitHub's.
-    pub(super) async fn with_clock_ahead(by: Duration) -> Self {
+    pub(crate) async fn with_clock_ahead(by: Duration) -> Self {
         CLOCK_AHEAD.set(by);
         let world = Self::new().await;
         CLOCK_AHEAD.set(Duration::ZERO);
         world
     }
 
-    pub(super) async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
         let world = &github.state().world;
         world.install(UPSTREAM);
         for repo in ALL {
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// A relay that gets its requests over HTTP, as in production.
-    pub(super) async fn listening(settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn listening(settings: &[(&str, &str)]) -> Self {
         let mut world = Self::with(settings).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         world.address = Some(listener.local_addr().unwrap());
@@ -126,13 +126,13 @@ impl World {
     }
 
     /// The address of its webhooks, when it listens.
-    pub(super) fn webhook_url(&self) -> url::Url {
+    pub(crate) fn webhook_url(&self) -> url::Url {
         let address = self.address.expect("the relay listens");
         format!("http://{address}/github/webhook").parse().unwrap()
     }
 
     /// The same world with a new process of the relay on the same store.
-    pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn restart(self, settings: &[(&str, &str)]) -> Self {
         let Self { github, folder, relay, results, hud, redis, .. } = self;
         drop((relay, results, hud));
         // A relay is large until it is behind its `Arc`.
@@ -143,27 +143,27 @@ impl World {
     }
 
     /// Another process of the relay on the same store.
-    pub(super) async fn other_replica(&self) -> Arc<Relay> {
+    pub(crate) async fn other_replica(&self) -> Arc<Relay> {
         let config = config(&self.github, self.folder.path(), self.redis.as_ref(), &[]);
         let (store, kept) = (Arc::clone(&self.relay.store), Arc::clone(&self.relay.results));
         replica(&self.github, config, store, kept).await
     }
 
     /// Another process on a machine whose clock is ahead.
-    pub(super) async fn replica_ahead(&self, by: Duration) -> Arc<Relay> {
+    pub(crate) async fn replica_ahead(&self, by: Duration) -> Arc<Relay> {
         CLOCK_AHEAD.set(by);
         let replica = self.other_replica().await;
         CLOCK_AHEAD.set(Duration::ZERO);
         replica
     }
 
-    pub(super) async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         let input = crate::http::metrics::MetricsInput::read(&self.relay).await;
         self.relay.metrics.text(&input)
     }
 
     /// A copy of the store as it is now, and the time of it.
-    pub(super) fn backup(&self) -> (tempfile::TempDir, Timestamp) {
+    pub(crate) fn backup(&self) -> (tempfile::TempDir, Timestamp) {
         let (folder, at) = (tempfile::tempdir().unwrap(), self.relay.now());
         let copy = folder.path().join("crcr.db");
         crcr_store::sqlite::copy_database(&self.folder.path().join("crcr.db"), &copy).unwrap();
@@ -171,7 +171,7 @@ impl World {
     }
 
     /// The same world with a new relay on a store that was put back to a backup.
-    pub(super) async fn restore(
+    pub(crate) async fn restore(
         self,
         (backup, backup_at): (tempfile::TempDir, Timestamp),
         settings: &[(&str, &str)],
@@ -196,51 +196,51 @@ impl World {
     }
 
     /// A connection of its own to the relay's store.
-    pub(super) fn database(&self) -> rusqlite::Connection {
+    pub(crate) fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap()
     }
 
     /// Changes the store behind the relay's back.
-    pub(super) fn sql(&self, text: &str) {
+    pub(crate) fn sql(&self, text: &str) {
         self.database().execute_batch(text).unwrap();
     }
 
     /// Renames a table of the store, so that everything that needs it fails.
-    pub(super) fn rename(&self, from: &str, to: &str) {
+    pub(crate) fn rename(&self, from: &str, to: &str) {
         self.sql(&format!("ALTER TABLE {from} RENAME TO {to}"));
     }
 
     /// The size of the largest record that isn't a webhook's body, in bytes.
-    pub(super) fn largest_record_but_bodies(&self) -> u64 {
+    pub(crate) fn largest_record_but_bodies(&self) -> u64 {
         let largest = "SELECT max(length(value)) FROM record WHERE key NOT LIKE '%\"body\"]'";
         self.value(largest).cast_unsigned()
     }
 
     /// The number of rows of a table.
-    pub(super) fn rows(&self, table: &str) -> u64 {
+    pub(crate) fn rows(&self, table: &str) -> u64 {
         self.value(&format!("SELECT count(*) FROM {table}")).cast_unsigned()
     }
 
     /// The result of a query for one number.
-    pub(super) fn value(&self, query: &str) -> i64 {
+    pub(crate) fn value(&self, query: &str) -> i64 {
         self.database().query_row(query, [], |row| row.get(0)).unwrap()
     }
 
-    pub(super) fn remove_allowlist(&self) {
+    pub(crate) fn remove_allowlist(&self) {
         std::fs::remove_file(self.folder.path().join("allowlist.yml")).unwrap();
     }
 
-    pub(super) fn allow(&self, text: &str) {
+    pub(crate) fn allow(&self, text: &str) {
         std::fs::write(self.folder.path().join("allowlist.yml"), text).unwrap();
     }
 
     /// Puts an allowlist in force.
-    pub(super) async fn enforce(&self, text: &str) {
+    pub(crate) async fn enforce(&self, text: &str) {
         self.allow(text);
         self.relay.allowlist.refresh(&self.relay.app, self.relay.now()).await;
     }
 
-    pub(super) async fn send(&self, delivery: &Delivery) -> (StatusCode, Value) {
+    pub(crate) async fn send(&self, delivery: &Delivery) -> (StatusCode, Value) {
         let mut request = Request::post("/github/webhook");
         for (name, value) in delivery.headers() {
             request = request.header(name, value);
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// A report with this token.
-    pub(super) async fn report(&self, token: Option<&str>, body: Vec<u8>) -> (StatusCode, Value) {
+    pub(crate) async fn report(&self, token: Option<&str>, body: Vec<u8>) -> (StatusCode, Value) {
         let mut request = Request::post("/github/callback");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -257,11 +257,11 @@ impl World {
         self.call(request.body(Body::from(body)).unwrap()).await
     }
 
-    pub(super) async fn answer(&self, request: Request<Body>) -> Response {
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
         router::public(&self.relay, &self.hud).oneshot(request).await.unwrap()
     }
 
-    pub(super) async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
+    pub(crate) async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
         if let Some(address) = self.address {
             let (head, body) = request.into_parts();
             let url = format!("http://{address}{}", head.uri);
@@ -279,14 +279,14 @@ impl World {
     }
 
     /// A delivery for pull request 7 in its current state.
-    pub(super) fn pull_request(&self, action: &str) -> Delivery {
+    pub(crate) fn pull_request(&self, action: &str) -> Delivery {
         let world = &self.github.state().world;
         let origin = self.github.state();
         world.delivery("pull_request", &origin.pull_request_payload(UPSTREAM, 7, action))
     }
 
     /// A new head, or another change, a second later.
-    pub(super) fn change(&self, change: impl FnOnce(&mut PullRequest)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut PullRequest)) {
         self.github.state().world.change_pull(UPSTREAM, 7, |pull| {
             pull.updated_at += Duration::from_secs(1);
             change(pull);
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// Runs the tasks that are due now, and not yet what they put into the queue.
-    pub(super) async fn work_once(&self) {
+    pub(crate) async fn work_once(&self) {
         for task in self.lease().await {
             let result = handlers::run(&self.relay, &task).await;
             workers::settle(&self.relay, &task, result).await.unwrap();
@@ -316,7 +316,7 @@ impl World {
     }
 
     /// Runs all due tasks until none is left, and returns their errors.
-    pub(super) async fn work(&self) -> Vec<String> {
+    pub(crate) async fn work(&self) -> Vec<String> {
         let mut errors = vec![];
         loop {
             let now = self.relay.now();
@@ -336,18 +336,18 @@ impl World {
     }
 
     /// Runs all due tasks, none of which fails.
-    pub(super) async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         assert_eq!(self.work().await, Vec::<String>::new());
     }
 
     /// Advances the clock, and runs all that comes due without an error.
-    pub(super) async fn wait(&self, time: Duration) {
+    pub(crate) async fn wait(&self, time: Duration) {
         self.later(time);
         self.settle().await;
     }
 
     /// Runs due tasks, but the dispatch to `repo` is given up.
-    pub(super) async fn work_giving_up(&self, repo: &str) {
+    pub(crate) async fn work_giving_up(&self, repo: &str) {
         for task in self.lease().await {
             let result = match &task.kind {
                 Ok(TaskKind::Dispatch { repo: of, .. }) if of.as_str() == repo => {
@@ -361,7 +361,7 @@ impl World {
     }
 
     /// The repositories that have received a dispatch since the last call, sorted.
-    pub(super) fn dispatched(&self) -> Vec<String> {
+    pub(crate) fn dispatched(&self) -> Vec<String> {
         let dispatches = self.github.state().world.take_dispatches();
         let mut repos: Vec<_> =
             dispatches.into_iter().map(|dispatch| dispatch.repository).collect();
@@ -369,16 +369,16 @@ impl World {
         repos
     }
 
-    pub(super) fn later(&self, by: Duration) {
+    pub(crate) fn later(&self, by: Duration) {
         self.github.state().clock.advance(by);
     }
 
-    pub(super) fn always(&self) -> Window {
+    pub(crate) fn always(&self) -> Window {
         Window::all(Timestamp::UNIX_EPOCH, Timestamp::MAX)
     }
 
     /// A completed report of `acme/two` that nobody dispatched, in the name of delivery `id`.
-    pub(super) async fn forwarded(&self, token: &str, id: &str) -> StatusCode {
+    pub(crate) async fn forwarded(&self, token: &str, id: &str) -> StatusCode {
         let body = serde_json::json!({
             "trusted": { "verified_repo": "acme/two", "downstream_repo_level": "L2" },
             "untrusted": { "callback_payload": { "delivery_id": id, "workflow": {
@@ -391,7 +391,7 @@ impl World {
     }
 
     /// Asserts that the test has looked at every dispatch and check run on GitHub.
-    pub(super) fn nothing_else(&self) {
+    pub(crate) fn nothing_else(&self) {
         assert_eq!(self.github.state().world.leftovers(), Vec::<String>::new());
     }
 }

@@ -27,7 +27,7 @@ use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
 
-pub(super) enum DeliveryOutcome {
+pub(crate) enum DeliveryOutcome {
     Ping,
     Ignored,
     Duplicate,
@@ -35,7 +35,7 @@ pub(super) enum DeliveryOutcome {
     Accepted(usize),
 }
 
-pub(super) enum WebhookError {
+pub(crate) enum WebhookError {
     Refused(Refusal),
     Store(StoreError),
 }
@@ -47,20 +47,20 @@ impl From<StoreError> for WebhookError {
 }
 
 /// A webhook with a valid signature.
-pub(super) struct VerifiedWebhook<'a> {
-    pub(super) id: &'a str,
-    pub(super) name: &'a str,
-    pub(super) event: &'a UpstreamEvent,
-    pub(super) body: &'a Bytes,
+pub(crate) struct VerifiedWebhook<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) event: &'a UpstreamEvent,
+    pub(crate) body: &'a Bytes,
     /// `None` if webhooks of this event aren't kept.
-    pub(super) pending: Option<PendingWebhook>,
+    pub(crate) pending: Option<PendingWebhook>,
     /// The body as it is stored, computed once it is known that a backend gets it.
-    pub(super) stored_body: OnceLock<Result<StoredBody, Refusal>>,
+    pub(crate) stored_body: OnceLock<Result<StoredBody, Refusal>>,
 }
 
 /// Decides what a webhook changes and commits it. `Ok(None)` when another change came first, so that the decision has
 /// to be made again.
-pub(super) async fn accept(
+pub(crate) async fn accept(
     relay: &Relay,
     webhook: &VerifiedWebhook<'_>,
 ) -> Result<Option<DeliveryOutcome>, WebhookError> {
@@ -449,7 +449,7 @@ fn add_delivery(
 }
 
 /// A webhook's body, small enough to be dispatched.
-pub(super) struct StoredBody {
+pub(crate) struct StoredBody {
     packed: Vec<u8>,
     is_reduced: bool,
 }

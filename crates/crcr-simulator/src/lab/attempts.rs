@@ -13,7 +13,7 @@ use crate::inputs::SeedInputs;
 const FOREIGN_WAIT_SECONDS: u64 = 3600;
 
 /// The jobs of a new run.
-pub(super) fn jobs(has_legs: bool, random: &mut StdRng) -> Vec<LabJob> {
+pub(crate) fn jobs(has_legs: bool, random: &mut StdRng) -> Vec<LabJob> {
     let job = |name, leg| LabJob { name, leg };
     match random.random_range(0..4) {
         0 => vec![job("test", 0)],
@@ -30,7 +30,7 @@ struct JobTimes {
 
 impl LabRun {
     /// Everything that the newest attempt will do.
-    pub(super) fn begin_attempt(
+    pub(crate) fn begin_attempt(
         &mut self,
         id: u64,
         inputs: SeedInputs,

@@ -19,7 +19,7 @@ use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
 const NEW_SECRET: &str = "the-new-webhook-secret";
 
 /// The settings of the webhook secret during a rotation. The key of callback tokens is derived from the first value.
-pub(super) fn webhook_secrets(old: &str, step: usize) -> String {
+pub(crate) fn webhook_secrets(old: &str, step: usize) -> String {
     match step {
         0 => old.to_owned(),
         1 => format!("{old}\n{NEW_SECRET}"),
@@ -28,30 +28,30 @@ pub(super) fn webhook_secrets(old: &str, step: usize) -> String {
 }
 
 impl Simulation {
-    pub(super) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
+    pub(crate) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
         self.counter += 1;
         self.agenda.insert((at, self.counter), event);
     }
 
-    pub(super) fn plan_lab(&mut self, events: Vec<(Timestamp, LabEvent)>) {
+    pub(crate) fn plan_lab(&mut self, events: Vec<(Timestamp, LabEvent)>) {
         for (at, event) in events {
             self.plan(at, ScheduledEvent::BackendLab(event));
         }
     }
 
-    pub(super) fn create_run(&mut self, run: u64) {
+    pub(crate) fn create_run(&mut self, run: u64) {
         self.trace(format!("GitHub creates run {run}"));
         let events = self.lab.create(&self.github, run, &mut self.random);
         self.plan_lab(events);
     }
 
-    pub(super) fn happen_upstream(&mut self) {
+    pub(crate) fn happen_upstream(&mut self) {
         for webhook in self.upstream.next(&self.github, self.seed, &mut self.random) {
             self.plan_webhook(webhook);
         }
     }
 
-    pub(super) fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
+    pub(crate) fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
         let UpstreamWebhook { delivery, known, asked_head, what } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
@@ -66,7 +66,7 @@ impl Simulation {
         }
     }
 
-    pub(super) async fn next_event(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn next_event(&mut self) -> Result<(), Broken> {
         let Some((_, event)) = self.agenda.pop_first() else { return Ok(()) };
         self.last_input = self.now();
         match event {
@@ -145,7 +145,7 @@ impl Simulation {
         Ok(())
     }
 
-    pub(super) fn plan_rotations(&mut self) {
+    pub(crate) fn plan_rotations(&mut self) {
         let mut at = self.now();
         if self.inputs.issuer_rotation {
             for is_over in [false, true] {
@@ -198,14 +198,14 @@ impl Simulation {
         Ok(())
     }
 
-    pub(super) fn move_head(&mut self, pull: u64) {
+    pub(crate) fn move_head(&mut self, pull: u64) {
         if let Some(webhook) = self.upstream.push_to(&self.github, self.seed, pull) {
             self.plan_webhook(webhook);
         }
     }
 
     /// Of one author every setup fails, again and again, while nobody else pushes. Then the others do.
-    pub(super) fn plan_attack(&mut self) {
+    pub(crate) fn plan_attack(&mut self) {
         let start = self.now() + Duration::from_secs(self.random.random_range(6..20) * 3600);
         for hour in 0..8 {
             let pull = if hour < 6 { ATTACKER_PULL } else { ATTACKER_PULL + 1 };
@@ -215,7 +215,7 @@ impl Simulation {
     }
 
     /// Everybody pushes, so that many runs are open when the relay falls silent, and some do afterwards.
-    pub(super) async fn push_to_all(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn push_to_all(&mut self) -> Result<(), Broken> {
         self.gates.lock().faults = false;
         for replica in self.replica_numbers() {
             if self.replicas[replica].is_none() {
@@ -254,7 +254,7 @@ impl Simulation {
     }
 
     /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.
-    pub(super) fn plan_hours(&mut self, hours: u32) {
+    pub(crate) fn plan_hours(&mut self, hours: u32) {
         let (start, hours) = (self.now(), u64::from(hours));
         for hour in 0..hours {
             // Events in this hour, from UTC midnight on.

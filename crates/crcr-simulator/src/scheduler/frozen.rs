@@ -14,10 +14,10 @@ use crate::stores::StoreKind;
 use crate::truth::{HANDLER, spelled_as_usual};
 
 /// How often that happens in a part of a seed.
-pub(super) const MOST_FREEZES: u32 = 12;
+pub(crate) const MOST_FREEZES: u32 = 12;
 /// How often a label changes when nothing else happens upstream any more. Each change may have a few freezes, also the
 /// last one, after which nobody looks again.
-pub(super) const LABEL_CHANGES: u64 = 6;
+pub(crate) const LABEL_CHANGES: u64 = 6;
 /// How often a process is frozen before it changes a verdict that depends on the label.
 const FREEZE_PERCENT: u32 = 50;
 /// How often it stops while such a change is on its way.
@@ -32,12 +32,12 @@ const FROZEN_SECONDS: std::ops::Range<u64> = 20..75;
 
 impl Simulation {
     /// Whether requests can be sent to a replica.
-    pub(super) fn takes_requests(&self, replica: usize) -> bool {
+    pub(crate) fn takes_requests(&self, replica: usize) -> bool {
         self.replicas[replica].is_some() && !self.gates.lock().is_frozen(replica)
     }
 
     /// The next change of a check run that GitHub hasn't got yet.
-    pub(super) fn change_on_its_way(&self) -> Option<usize> {
+    pub(crate) fn change_on_its_way(&self) -> Option<usize> {
         let (calls, _) = self.gates.lock().open_places();
         calls.into_iter().find(|index| self.is_check_run_change(*index))
     }
@@ -50,7 +50,7 @@ impl Simulation {
 
     /// The process stops that has sent a change of a check run, which GitHub gets minutes later. The label changes
     /// meanwhile. Returns `false` if that doesn't happen.
-    pub(super) async fn stop_during(&mut self, index: usize) -> Result<bool, Broken> {
+    pub(crate) async fn stop_during(&mut self, index: usize) -> Result<bool, Broken> {
         if !self.may_freeze() || !self.is_check_run_change(index) || self.was_held_up(index) {
             return Ok(false);
         }
@@ -76,7 +76,7 @@ impl Simulation {
 
     /// Whether the sender was frozen: it may have written down long before that it sends the change, and the relay counts
     /// from then.
-    pub(super) fn was_held_up(&self, index: usize) -> bool {
+    pub(crate) fn was_held_up(&self, index: usize) -> bool {
         let gates = self.gates.lock();
         let thawed_at = gates.thawed_at[gates.calls[index].replica];
         thawed_at.is_some_and(|at| gates.now.duration_since(at) < HANDLER)
@@ -84,7 +84,7 @@ impl Simulation {
 
     /// Freezes a process that has decided what a check run shows, and is about to write down that it changes it. The
     /// label changes meanwhile, and then its lease ends. Returns `true` if the process is frozen.
-    pub(super) fn freeze_before_change(&mut self, replica: usize) -> bool {
+    pub(crate) fn freeze_before_change(&mut self, replica: usize) -> bool {
         if self.gates.lock().is_frozen(replica) {
             return true;
         }
@@ -119,7 +119,7 @@ impl Simulation {
     }
 
     /// A pull request with a failed check run at L3, which is withdrawn with the label, or any one.
-    pub(super) fn pull_whose_label_matters(&mut self) -> u64 {
+    pub(crate) fn pull_whose_label_matters(&mut self) -> u64 {
         let check_runs = self.github.world.check_runs(UPSTREAM);
         let has_failed = |pull: &PullRequest| {
             check_runs.iter().any(|run| {
@@ -148,14 +148,14 @@ impl Simulation {
         }
     }
 
-    pub(super) fn change_label(&mut self, pull: u64) {
+    pub(crate) fn change_label(&mut self, pull: u64) {
         if let Some(webhook) = self.upstream.change_label(&self.github, self.seed, pull) {
             self.plan_webhook(webhook);
         }
     }
 
     /// Frozen processes go on.
-    pub(super) fn thaw(&mut self) {
+    pub(crate) fn thaw(&mut self) {
         let now = self.now();
         let mut gates = self.gates.lock();
         for replica in 0..gates.frozen_until.len() {

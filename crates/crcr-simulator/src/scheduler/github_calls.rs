@@ -23,7 +23,7 @@ use crate::upstream::{ATTACKER, delivery_delay};
 
 impl Simulation {
     /// GitHub answers a call, or fails in one of its ways.
-    pub(super) async fn answer_call(&mut self, call: GithubCall) -> Result<(), Broken> {
+    pub(crate) async fn answer_call(&mut self, call: GithubCall) -> Result<(), Broken> {
         let name = format!("{} {}", call.request.method(), call.request.uri().path());
         let replica = call.replica;
         let (what, response) = match self.random.random_range(0..1000) {
@@ -64,7 +64,7 @@ impl Simulation {
     }
 
     /// GitHub does what a call asks for.
-    pub(super) async fn serve(
+    pub(crate) async fn serve(
         &mut self,
         request: Request<Bytes>,
         sent_at: Timestamp,
@@ -219,7 +219,7 @@ impl Simulation {
     }
 
     /// A handler that took too long has closed its connections. GitHub may have got the request.
-    pub(super) async fn drop_abandoned_calls(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn drop_abandoned_calls(&mut self) -> Result<(), Broken> {
         let abandoned = {
             let mut gates = self.gates.lock();
             if !gates.calls.iter().any(|call| call.reply.is_closed()) {
@@ -248,10 +248,10 @@ fn probed_head(dispatch: &Dispatch) -> Option<String> {
 }
 
 /// GitHub's check API is down.
-pub(super) struct CheckOutage {
-    pub(super) until: Timestamp,
+pub(crate) struct CheckOutage {
+    pub(crate) until: Timestamp,
     /// Whether it answers with 403 and `Retry-After`, or with 502.
-    pub(super) is_rate_limit: bool,
+    pub(crate) is_rate_limit: bool,
 }
 
 impl CheckOutage {
@@ -265,13 +265,13 @@ impl CheckOutage {
     }
 }
 
-pub(super) fn refusal(status: StatusCode) -> Response<Bytes> {
+pub(crate) fn refusal(status: StatusCode) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(b"{\"message\": \"simulated\"}"));
     *response.status_mut() = status;
     response
 }
 
-pub(super) async fn answer(api: &Router, request: Request<Bytes>) -> Response<Bytes> {
+pub(crate) async fn answer(api: &Router, request: Request<Bytes>) -> Response<Bytes> {
     let mut request = request.map(Body::from);
     request.extensions_mut().insert(ConnectInfo(Connection::default()));
     let Ok(response) = api.clone().oneshot(request).await;

@@ -51,7 +51,7 @@ impl reqwest::dns::Resolve for SilentResolver {
 }
 
 impl Simulation {
-    pub(super) fn start(&mut self, replica: usize) {
+    pub(crate) fn start(&mut self, replica: usize) {
         self.trace(format!("r{replica} starts"));
         self.shared.open(replica);
         let relay = Arc::new(self.relay(replica));
@@ -123,7 +123,7 @@ impl Simulation {
         relay
     }
 
-    pub(super) fn transport(&self, replica: usize) -> Transport {
+    pub(crate) fn transport(&self, replica: usize) -> Transport {
         let gates = Arc::clone(&self.gates);
         let api = self.api.clone();
         Arc::new(move |request: Request<Bytes>| {
@@ -165,7 +165,7 @@ impl Simulation {
 
     /// Ends a replica. What it has submitted reaches the disk up to some point, in order; what it has
     /// asked GitHub for may still arrive.
-    pub(super) async fn crash(&mut self, replica: usize) -> Result<(), Broken> {
+    pub(crate) async fn crash(&mut self, replica: usize) -> Result<(), Broken> {
         let Some(crashed) = self.replicas[replica].take() else { return Ok(()) };
         drop(crashed);
         self.gates.lock().frozen_until[replica] = None;
@@ -219,7 +219,7 @@ impl Simulation {
     }
 
     /// Redis is killed, and starts again later.
-    pub(super) fn kill_server(&mut self) {
+    pub(crate) fn kill_server(&mut self) {
         if self.shared.has_server() {
             self.trace("Redis is killed".to_owned());
             self.shared.kill_server();
@@ -228,7 +228,7 @@ impl Simulation {
         }
     }
 
-    pub(super) fn start_server(&mut self) {
+    pub(crate) fn start_server(&mut self) {
         if !self.shared.has_server() {
             self.trace("Redis starts again".to_owned());
             let running = (0..REPLICAS).filter(|one| self.replicas[*one].is_some());
@@ -237,7 +237,7 @@ impl Simulation {
     }
 
     /// A worker is frozen until its lease has ended, or the other replica's clock is ahead: both work on one task.
-    pub(super) fn end_a_lease(&mut self) {
+    pub(crate) fn end_a_lease(&mut self) {
         let mut leased = vec![];
         self.memory.for_each_task(|key, state, _| {
             if state == TaskState::Leased && may_have_two_workers(key) {
@@ -269,7 +269,7 @@ impl Simulation {
     }
 
     /// Another worker may lease a task.
-    pub(super) fn release(&self, task: &LeasedTask) {
+    pub(crate) fn release(&self, task: &LeasedTask) {
         let settlement = Some(task.settle(TaskOutcome::Release));
         // By every clock it's due then.
         let at = self.now() - SignedDuration::from_mins(2);
@@ -279,7 +279,7 @@ impl Simulation {
     }
 
     /// The request that waits to create or update the check run that a task is about.
-    pub(super) fn check_run_write(&self, key: &str) -> Option<usize> {
+    pub(crate) fn check_run_write(&self, key: &str) -> Option<usize> {
         let parts: Vec<String> = serde_json::from_str(key).ok()?;
         let [kind, head, name] = <[String; 3]>::try_from(parts).ok()?;
         let check_runs = self.github.world.all_check_runs(UPSTREAM);
@@ -303,7 +303,7 @@ impl Simulation {
     }
 
     /// No replica runs for hours, in which runs go on and their reports are lost.
-    pub(super) async fn fall_silent(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn fall_silent(&mut self) -> Result<(), Broken> {
         self.trace("the relay is down for hours".to_owned());
         for replica in 0..REPLICAS {
             self.crash(replica).await?;
@@ -327,7 +327,7 @@ impl Simulation {
     }
 
     /// The next batch of a replica reaches the disk, or doesn't.
-    pub(super) async fn commit(&mut self, replica: usize) -> Result<(), Broken> {
+    pub(crate) async fn commit(&mut self, replica: usize) -> Result<(), Broken> {
         let fate = self.random.random_range(0..1000);
         if fate < 12 {
             return self.crash(replica).await;
@@ -358,7 +358,7 @@ impl Simulation {
     }
 
     /// A batch reaches the disk, and its facts the results.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         client: usize,
         batch: WriteBatch,
@@ -369,7 +369,7 @@ impl Simulation {
         outcome
     }
 
-    pub(super) fn pop_batch(&self, replica: usize) -> Option<SubmittedBatch> {
+    pub(crate) fn pop_batch(&self, replica: usize) -> Option<SubmittedBatch> {
         let mut gates = self.gates.lock();
         gates.was_frozen[replica] = false;
         gates.commits[replica].pop_front()

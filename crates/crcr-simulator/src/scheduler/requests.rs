@@ -32,7 +32,7 @@ const CHECK_RUN_END: SignedDuration = SignedDuration::from_hours(7);
 const VERDICT_END: SignedDuration = SignedDuration::from_secs(300 + 75);
 
 impl Simulation {
-    pub(super) fn report_nightly(&mut self, nightly: NightlyReport) {
+    pub(crate) fn report_nightly(&mut self, nightly: NightlyReport) {
         self.trace(format!("{} reports its nightly run", nightly.repo));
         self.summary.reports += 1;
         self.ledger.nightlies.entry(nightly.repo).or_default();
@@ -44,7 +44,7 @@ impl Simulation {
         self.send(request, RequestKind::Nightly(nightly));
     }
 
-    pub(super) fn report(&mut self, report: LabReport) {
+    pub(crate) fn report(&mut self, report: LabReport) {
         self.summary.reports += 1;
         let LabReport { run, attempt, job, conclusion, forgery, .. } = &report;
         let forged = forgery.map(|forgery| format!(", forged: {forgery:?}")).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Simulation {
     }
 
     /// Sends a request to some replica that runs.
-    pub(super) fn send(&mut self, request: http::Result<Request<Body>>, what: RequestKind) {
+    pub(crate) fn send(&mut self, request: http::Result<Request<Body>>, what: RequestKind) {
         let running: Vec<usize> =
             (0..REPLICAS).filter(|replica| self.takes_requests(*replica)).collect();
         let sent_at = self.now();
@@ -99,7 +99,7 @@ impl Simulation {
     /// A request was answered, or its connection broke.
     ///
     /// `is_ignored`: the report was of a backend that has no results.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         request: OpenRequest,
         answer: Option<StatusCode>,
@@ -160,7 +160,7 @@ impl Simulation {
     }
 
     /// Takes the relay's answers, and checks what always has to hold.
-    pub(super) async fn check(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn check(&mut self) -> Result<(), Broken> {
         self.settle().await;
         self.drop_abandoned_calls().await?;
         let answers = std::mem::take(&mut *self.answers.lock());
@@ -240,14 +240,14 @@ impl Simulation {
 
     /// Whether reports of a run are compared by their proof. A dispatch that was superseded while GitHub
     /// accepted it has no proven ones, and below L3 there is nothing to prove.
-    pub(super) fn needs_proof(&self, run: u64) -> bool {
+    pub(crate) fn needs_proof(&self, run: u64) -> bool {
         let run = &self.lab.runs[&run];
         let dispatch = dispatch(&self.memory, &run.delivery, run.repo);
         dispatch.is_some_and(|one| one.level >= Level::L3 && one.sent_at().is_some())
     }
 
     /// The simulated world, at the time of a request that the relay sent.
-    pub(super) fn truth(&self, at: Timestamp) -> Truth<'_> {
+    pub(crate) fn truth(&self, at: Timestamp) -> Truth<'_> {
         Truth {
             lab: &self.lab,
             allowlist: &self.upstream.allowlist,

@@ -15,18 +15,18 @@ use crcr_store::{SqliteStore, StoreRole};
 static EMPTY: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(open);
 
 /// The results of a seed.
-pub(super) struct SimulatedResults(Option<(tempfile::TempDir, SqliteResults)>);
+pub(crate) struct SimulatedResults(Option<(tempfile::TempDir, SqliteResults)>);
 
 impl SimulatedResults {
-    pub(super) fn new(are_read: bool) -> Self {
+    pub(crate) fn new(are_read: bool) -> Self {
         Self(are_read.then(open))
     }
 
-    pub(super) fn sqlite(&self) -> SqliteResults {
+    pub(crate) fn sqlite(&self) -> SqliteResults {
         self.0.as_ref().map_or_else(|| EMPTY.1.clone(), |(_, results)| results.clone())
     }
 
-    pub(super) fn append(&self, facts: Vec<Fact>) {
+    pub(crate) fn append(&self, facts: Vec<Fact>) {
         let Some((_, results)) = self.0.as_ref().filter(|_| !facts.is_empty()) else { return };
         wait_for(results.append(facts)).expect("a new store takes every fact");
     }

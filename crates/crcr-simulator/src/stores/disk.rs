@@ -21,8 +21,8 @@ const REGION: usize = 32768;
 
 /// A disk, and the name by which SQLite knows it.
 #[derive(Clone)]
-pub(super) struct SimulatedDisk {
-    pub(super) name: String,
+pub(crate) struct SimulatedDisk {
+    pub(crate) name: String,
     content: Arc<Mutex<DiskContent>>,
 }
 
@@ -153,7 +153,7 @@ impl DiskContent {
 
 impl SimulatedDisk {
     /// An empty disk. SQLite can't forget one, so a thread uses the same one for all its seeds.
-    pub(super) fn of_this_thread(seed: u64) -> Self {
+    pub(crate) fn of_this_thread(seed: u64) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         thread_local! {
             static DISK: SimulatedDisk = {
@@ -171,17 +171,17 @@ impl SimulatedDisk {
     }
 
     /// The power is cut during a later change, after `changes` others.
-    pub(super) fn cut_after(&self, changes: u32) {
+    pub(crate) fn cut_after(&self, changes: u32) {
         self.content.lock().left = Some(changes);
     }
 
     /// The power is cut, if it wasn't yet.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.content.lock().is_cut = true;
     }
 
     /// The power is back. What the disk has then depends on `seed`.
-    pub(super) fn power_on(&self, seed: u64) {
+    pub(crate) fn power_on(&self, seed: u64) {
         let mut content = self.content.lock();
         let mut random = StdRng::seed_from_u64(seed);
         // Nobody finds a file whose folder wasn't written.
@@ -254,11 +254,11 @@ impl Vfs for SimulatedDisk {
 }
 
 /// A file that a connection has open.
-pub(super) struct OpenFile(FileHandle);
+pub(crate) struct OpenFile(FileHandle);
 
 /// The index of a log, which is in memory that all connections share. Each connection works on a copy, which is right
 /// only as long as one of them is used at a time.
-pub(super) struct OpenIndex(FileHandle);
+pub(crate) struct OpenIndex(FileHandle);
 
 #[derive(Clone)]
 struct FileHandle {

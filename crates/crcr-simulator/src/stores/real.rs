@@ -26,7 +26,7 @@ const START_TRIES: u32 = 1000;
 
 type Question = Box<dyn FnOnce(&Runtime, &mut StoreProcess) + Send>;
 
-pub(super) struct RealStore {
+pub(crate) struct RealStore {
     questions: Option<mpsc::Sender<Question>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct PowerCut {
 type Outcomes = Vec<Result<CommitOutcome, StoreError>>;
 
 impl RealStore {
-    pub(super) fn start(kind: StoreKind, seed: u64) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn start(kind: StoreKind, seed: u64) -> Result<Option<Self>, StoreError> {
         let mut process = match kind {
             StoreKind::Memory => return Ok(None),
             StoreKind::Sqlite => {
@@ -96,7 +96,7 @@ impl RealStore {
     }
 
     /// Asks the store as the client of this number sees it.
-    pub(super) fn with<T: Send + 'static>(
+    pub(crate) fn with<T: Send + 'static>(
         &self,
         client: usize,
         ask: impl AsyncFnOnce(&dyn StateStore) -> Result<T, StoreError> + Send + 'static,
@@ -108,12 +108,12 @@ impl RealStore {
     }
 
     /// Opens the store for a process that starts.
-    pub(super) fn open(&self, client: usize) -> Result<(), StoreError> {
+    pub(crate) fn open(&self, client: usize) -> Result<(), StoreError> {
         self.ask(move |runtime, process| process.open(runtime, client))
     }
 
     /// A process that uses a server ends.
-    pub(super) fn close(&self, client: usize) {
+    pub(crate) fn close(&self, client: usize) {
         self.ask(move |runtime, process| {
             let _context = runtime.enter();
             if let StoreProcess::Redis { clients, .. } = process {
@@ -123,7 +123,7 @@ impl RealStore {
     }
 
     /// Moves SQLite's log into its file.
-    pub(super) fn make_checkpoint(&self) {
+    pub(crate) fn make_checkpoint(&self) {
         self.ask(|_, process| {
             if let StoreProcess::Sqlite { open: Some(open), .. } = process {
                 let (_, checkpoints) = open.as_ref();
@@ -134,7 +134,7 @@ impl RealStore {
 
     /// Writes batches together, during which the power is cut, and opens what is left of the file. Returns what the store
     /// had answered by then.
-    pub(super) fn cut_power(
+    pub(crate) fn cut_power(
         &self,
         batches: Vec<(WriteBatch, Timestamp)>,
         cut: PowerCut,
@@ -157,7 +157,7 @@ impl RealStore {
         })
     }
 
-    pub(super) fn kill_server(&self) {
+    pub(crate) fn kill_server(&self) {
         self.ask(|runtime, process| {
             let _context = runtime.enter();
             if let StoreProcess::Redis { server, .. } = process {
@@ -167,7 +167,7 @@ impl RealStore {
     }
 
     /// Starts the server again, and waits until each client has noticed.
-    pub(super) fn start_server(&self) -> Result<(), StoreError> {
+    pub(crate) fn start_server(&self) -> Result<(), StoreError> {
         self.ask(|runtime, process| {
             let StoreProcess::Redis { server, clients } = process else { return Ok(()) };
             server.again().map_err(|error| StoreError::Unavailable(error.to_string()))?;

@@ -81,13 +81,13 @@ impl RedisUrl {
         self.url.scheme() == "redis" && self.url.password().is_some() && !is_local
     }
 
-    pub(super) fn connection_info(&self) -> redis::RedisResult<redis::ConnectionInfo> {
+    pub(crate) fn connection_info(&self) -> redis::RedisResult<redis::ConnectionInfo> {
         self.url.as_str().into_connection_info()
     }
 
     /// What every key begins with. The braces make Redis Cluster put all keys into one slot, which
     /// scripts need.
-    pub(super) fn key_prefix(&self) -> String {
+    pub(crate) fn key_prefix(&self) -> String {
         format!("{{{}}}", self.prefix)
     }
 }

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How often those who wait look whether the server is back.
 const LOOK: Duration = Duration::from_millis(20);
 /// A connection that was idle for longer is tried before a change is sent on it.
-pub(super) const IDLE: Duration = Duration::from_millis(100);
+pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// How long that may take. A server that is only slow still gets the change.
 const TRY: Duration = Duration::from_secs(1);
 
@@ -35,19 +35,19 @@ const TRY: Duration = Duration::from_secs(1);
 /// `oldest_reader` becomes the new schema; then they stop working on the store when the first new one
 /// starts. All other changes leave it, so that relays of both schemas work side by side.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SchemaVersion {
-    pub(super) schema: u32,
-    pub(super) oldest_reader: u32,
+pub(crate) struct SchemaVersion {
+    pub(crate) schema: u32,
+    pub(crate) oldest_reader: u32,
 }
 
-pub(super) const CURRENT_SCHEMA: SchemaVersion = SchemaVersion { schema: 1, oldest_reader: 1 };
+pub(crate) const CURRENT_SCHEMA: SchemaVersion = SchemaVersion { schema: 1, oldest_reader: 1 };
 
 /// What every connection to one server has in common.
-pub(super) struct Server {
+pub(crate) struct Server {
     url: RedisUrl,
     client: Client,
     schema: SchemaVersion,
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
     known: SyncMutex<KnownState>,
     /// How often any connection was made.
     connected: AtomicU64,
@@ -72,15 +72,15 @@ struct StoredState {
 }
 
 /// A connection of [`Server`], made anew after it was lost.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     server: Arc<Server>,
     state: Mutex<ConnectionState>,
 }
 
 #[derive(Clone)]
-pub(super) struct OpenConnection {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) scripts: Arc<LoadedScripts>,
+pub(crate) struct OpenConnection {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) scripts: Arc<LoadedScripts>,
 }
 
 #[derive(Default)]
@@ -99,7 +99,7 @@ struct ConnectionState {
 
 impl Server {
     /// Every key begins with the prefix of `url` and `part`.
-    pub(super) fn new(
+    pub(crate) fn new(
         url: &RedisUrl,
         part: &str,
         schema: SchemaVersion,
@@ -117,12 +117,12 @@ impl Server {
         })
     }
 
-    pub(super) fn health(&self) -> StoreHealth {
+    pub(crate) fn health(&self) -> StoreHealth {
         self.known.lock().health.clone()
     }
 
     /// Notes the number of a stored change. Fails if the server has forgotten earlier ones.
-    pub(super) fn stored(&self, sequence: i64) -> Result<(), ()> {
+    pub(crate) fn stored(&self, sequence: i64) -> Result<(), ()> {
         let mut known = self.known.lock();
         if sequence <= known.sequence {
             // The next connection finds out what is missing.
@@ -201,12 +201,12 @@ impl Server {
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>) -> Self {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
         Self { server, state: Mutex::default() }
     }
 
     /// The open connection and its number. During an outage it fails at once between two attempts.
-    pub(super) async fn get(&self) -> Result<(OpenConnection, u64), StoreError> {
+    pub(crate) async fn get(&self) -> Result<(OpenConnection, u64), StoreError> {
         let mut state = self.state.lock().await;
         if let Some(open) = &state.open {
             return Ok((open.clone(), state.generation));
@@ -264,7 +264,7 @@ impl Connection {
 
     /// A connection for changes, which can't be sent again when their answer is lost. So one that was idle is tried
     /// first: it may have been lost while nobody used it.
-    pub(super) async fn get_for_changes(
+    pub(crate) async fn get_for_changes(
         &self,
         was_idle: bool,
     ) -> Result<(OpenConnection, u64), StoreError> {
@@ -283,21 +283,21 @@ impl Connection {
     }
 
     /// Closes a connection after an error, unless the error says that it still works.
-    pub(super) async fn failed(&self, generation: u64, error: &RedisError) {
+    pub(crate) async fn failed(&self, generation: u64, error: &RedisError) {
         if matches!(error.code(), Some("OOM" | "MISCONF" | "BUSY")) {
             return;
         }
         self.close(generation).await;
     }
 
-    pub(super) async fn close(&self, generation: u64) {
+    pub(crate) async fn close(&self, generation: u64) {
         let mut state = self.state.lock().await;
         if state.generation == generation {
             state.open = None;
         }
     }
 
-    pub(super) async fn run<T: redis::FromRedisValue>(
+    pub(crate) async fn run<T: redis::FromRedisValue>(
         &self,
         call: ScriptCall,
     ) -> Result<T, StoreError> {
@@ -314,7 +314,7 @@ impl Connection {
 
     /// Sends commands that can be repeated, and returns their answers. The first try may find that the
     /// connection was lost while nobody used it.
-    pub(super) async fn query<T: redis::FromRedisValue>(
+    pub(crate) async fn query<T: redis::FromRedisValue>(
         &self,
         pipeline: &redis::Pipeline,
     ) -> Result<T, StoreError> {
@@ -380,12 +380,12 @@ async fn weaker_promise(connection: &mut MultiplexedConnection, info: &str) -> O
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Whether the server doesn't know a script any more, and so has done nothing: somebody flushed its scripts.
-pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
@@ -398,12 +398,12 @@ fn server_error(error: RedisError) -> RedisError {
     }
 }
 
-pub(super) fn unavailable(error: &RedisError) -> StoreError {
+pub(crate) fn unavailable(error: &RedisError) -> StoreError {
     StoreError::Unavailable(describe(error))
 }
 
 /// The cause in words, without the server's address: some errors are read by strangers.
-pub(super) fn describe(error: &RedisError) -> String {
+pub(crate) fn describe(error: &RedisError) -> String {
     // Inside a script, Redis 7.0 gives this error the code `ERR`.
     if error.to_string().contains("The user executing the script can't") {
         let detail = error.detail().unwrap_or_default();

@@ -35,7 +35,7 @@ const COMMANDS: [&str; 24] = [
 /// Fails with the commands that the user lacks a permission for. What a script has written before such a command stays,
 /// so this has to be known before a script runs. Whatever else hinders a command is left to those who need it: a server
 /// that is full can still be emptied.
-pub(super) async fn check(connection: &mut MultiplexedConnection, prefix: &str) -> RedisResult<()> {
+pub(crate) async fn check(connection: &mut MultiplexedConnection, prefix: &str) -> RedisResult<()> {
     let key = format!("{prefix}:check");
     let mut tries = pipe();
     for command in COMMANDS {

@@ -8,7 +8,7 @@ use crate::{StoreKey, TaskOutcome, WriteBatch};
 use jiff::Timestamp;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ScriptName {
+pub(crate) enum ScriptName {
     Commit,
     Lease,
     DeleteExpired,
@@ -19,9 +19,9 @@ pub(super) enum ScriptName {
     Greet,
 }
 
-pub(super) const COMMON: &str = include_str!("scripts/common.lua");
+pub(crate) const COMMON: &str = include_str!("scripts/common.lua");
 /// In the order of [`ScriptName`].
-pub(super) const SCRIPTS: [&str; 8] = [
+pub(crate) const SCRIPTS: [&str; 8] = [
     include_str!("scripts/commit.lua"),
     include_str!("scripts/lease.lua"),
     include_str!("scripts/delete_expired.lua"),
@@ -34,14 +34,14 @@ pub(super) const SCRIPTS: [&str; 8] = [
 
 /// The names under which the server knows the scripts. It forgets them when it restarts, so they are
 /// loaded on every new connection.
-pub(super) struct LoadedScripts {
+pub(crate) struct LoadedScripts {
     names: [String; SCRIPTS.len()],
     schema: u32,
 }
 
 impl LoadedScripts {
     /// `schema` is what the caller can read; the scripts refuse to touch data that needs a newer one.
-    pub(super) async fn load(
+    pub(crate) async fn load(
         connection: &mut MultiplexedConnection,
         schema: u32,
     ) -> RedisResult<Self> {
@@ -54,14 +54,14 @@ impl LoadedScripts {
     }
 
     /// Loads them into a server that has forgotten them.
-    pub(super) async fn load_again(
+    pub(crate) async fn load_again(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<()> {
         Self::load(connection, self.schema).await.map(drop)
     }
 
-    pub(super) fn command(&self, prefix: &str, call: &ScriptCall) -> Cmd {
+    pub(crate) fn command(&self, prefix: &str, call: &ScriptCall) -> Cmd {
         let mut command = cmd("EVALSHA");
         command.arg(&self.names[call.script as usize]).arg(1).arg(prefix);
         command.arg(self.schema).arg(&call.arguments);
@@ -70,31 +70,31 @@ impl LoadedScripts {
 }
 
 #[derive(Clone)]
-pub(super) struct ScriptCall {
+pub(crate) struct ScriptCall {
     script: ScriptName,
     arguments: Vec<Vec<u8>>,
 }
 
 impl ScriptCall {
-    pub(super) fn new(script: ScriptName) -> Self {
+    pub(crate) fn new(script: ScriptName) -> Self {
         Self { script, arguments: vec![] }
     }
 
-    pub(super) fn text(mut self, text: &str) -> Self {
+    pub(crate) fn text(mut self, text: &str) -> Self {
         self.push(text);
         self
     }
 
-    pub(super) fn number(self, number: impl itoa::Integer) -> Self {
+    pub(crate) fn number(self, number: impl itoa::Integer) -> Self {
         let mut digits = itoa::Buffer::new();
         self.text(digits.format(number))
     }
 
-    pub(super) fn time(self, time: Timestamp) -> Self {
+    pub(crate) fn time(self, time: Timestamp) -> Self {
         self.number(millis(time))
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.arguments.iter().map(Vec::len).sum()
     }
 
@@ -103,7 +103,7 @@ impl ScriptCall {
     }
 
     /// Adds a list as its length and its items.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         mut self,
         items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
         mut add: impl FnMut(Self, T) -> Self,
@@ -117,7 +117,7 @@ impl ScriptCall {
     }
 
     /// The call that applies a batch.
-    pub(super) fn commit(batch: &WriteBatch, now: Timestamp) -> Self {
+    pub(crate) fn commit(batch: &WriteBatch, now: Timestamp) -> Self {
         Self::new(ScriptName::Commit)
             .time(now)
             .list(&batch.expected_versions, |call, (key, version)| {

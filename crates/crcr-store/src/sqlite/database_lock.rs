@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crate::StoreError;
 
 #[derive(Debug)]
-pub(super) struct DatabaseLock {
+pub(crate) struct DatabaseLock {
     _file: File,
     #[cfg(target_os = "linux")]
     inode: this_process::Inode,
@@ -41,7 +41,7 @@ fn open(path: &Path) -> Result<File, StoreError> {
 #[cfg(target_os = "linux")]
 impl DatabaseLock {
     /// Creates the file at `path` if there is none.
-    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
         // Closing any handle of a file ends the `fcntl` locks that this process has on it. So a file that
         // this process has locked isn't even opened.
         if this_process::inode(path).is_some_and(this_process::holds) {
@@ -56,7 +56,7 @@ impl DatabaseLock {
     }
 
     /// The path, if another file or none is there now: what is written to the locked one is gone once it is closed.
-    pub(super) fn lost_path(&self) -> Option<&Path> {
+    pub(crate) fn lost_path(&self) -> Option<&Path> {
         (this_process::inode(&self.path) != Some(self.inode)).then_some(self.path.as_path())
     }
 }
@@ -76,24 +76,24 @@ mod this_process {
 
     use parking_lot::Mutex;
 
-    pub(super) type Inode = (u64, u64);
+    pub(crate) type Inode = (u64, u64);
 
     static LOCKED: Mutex<BTreeSet<Inode>> = Mutex::new(BTreeSet::new());
 
-    pub(super) fn inode(path: &Path) -> Option<Inode> {
+    pub(crate) fn inode(path: &Path) -> Option<Inode> {
         let file = std::fs::metadata(path).ok()?;
         Some((file.dev(), file.ino()))
     }
 
-    pub(super) fn holds(inode: Inode) -> bool {
+    pub(crate) fn holds(inode: Inode) -> bool {
         LOCKED.lock().contains(&inode)
     }
 
-    pub(super) fn hold(inode: Inode) {
+    pub(crate) fn hold(inode: Inode) {
         LOCKED.lock().insert(inode);
     }
 
-    pub(super) fn release(inode: Inode) {
+    pub(crate) fn release(inode: Inode) {
         LOCKED.lock().remove(&inode);
     }
 }
@@ -101,7 +101,7 @@ mod this_process {
 #[cfg(not(target_os = "linux"))]
 impl DatabaseLock {
     /// Creates the file at `path` if there is none.
-    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
         drop(open(path)?);
         let real =
             path.canonicalize().map_err(|error| StoreError::Unavailable(error.to_string()))?;
@@ -114,7 +114,7 @@ impl DatabaseLock {
 
     /// There, an open file can't be moved, or nobody looks.
     #[expect(clippy::unused_self, reason = "it is a look at the file on Linux")]
-    pub(super) fn lost_path(&self) -> Option<&Path> {
+    pub(crate) fn lost_path(&self) -> Option<&Path> {
         None
     }
 }

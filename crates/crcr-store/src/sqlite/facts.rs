@@ -13,7 +13,7 @@ use crate::callback_id;
 const DAY_MILLIS: i64 = 86_400_000;
 
 /// Writes a row, unless one with a higher version is there.
-pub(super) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<()> {
+pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<()> {
     match fact {
         Fact::Dispatch(fact) => append_dispatch(connection, fact),
         Fact::Attempt(fact) => append_attempt(connection, fact),

@@ -17,14 +17,14 @@ pub struct ReaderPool {
 }
 
 impl ReaderPool {
-    pub(super) fn open(path: &Path, vfs: Option<&str>, count: usize) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path, vfs: Option<&str>, count: usize) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let open = || connect(path, vfs, flags).map(Mutex::new);
         let connections = std::iter::repeat_with(open).take(count).collect::<Result<_, _>>()?;
         Ok(Self { connections, waited: AtomicUsize::new(0) })
     }
 
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.connections.clear();
     }
 

@@ -19,12 +19,12 @@ const UPGRADES: &[&str] = &[concat!(
     include_str!("ci_times.sql"),
 )];
 
-pub(super) const VERSION: i64 = UPGRADES.len() as i64;
+pub(crate) const VERSION: i64 = UPGRADES.len() as i64;
 
 /// The file's version; 0 for a new file.
 ///
 /// [`StoreError::Newer`] when this program doesn't support it, and [`StoreError::Unavailable`] when another one made it.
-pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+pub(crate) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let read = || -> Result<i64, StoreError> {
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(unavailable)
     };
@@ -45,7 +45,7 @@ pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, Store
 }
 
 /// Creates the tables, or upgrades them, in one transaction.
-pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+pub(crate) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     upgrade_by(UPGRADES, connection, path)
 }
 

@@ -12,7 +12,7 @@ use crate::{
 
 /// Where the facts of a batch go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FactTarget {
+pub(crate) enum FactTarget {
     /// The tables that results are read from.
     Tables,
     /// The outbox, from which they are copied elsewhere.
@@ -21,7 +21,7 @@ pub(super) enum FactTarget {
 
 /// Checks everything before the first write, so that a rejected batch leaves no trace in the
 /// transaction, which it shares with other batches.
-pub(super) fn apply(
+pub(crate) fn apply(
     tx: &Transaction<'_>,
     batch: &WriteBatch,
     now: i64,
@@ -82,7 +82,7 @@ pub(super) fn apply(
 }
 
 /// Moves the facts in the outbox into the tables: the operator has moved the results from ClickHouse into this file.
-pub(super) fn take_facts_from_outbox(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn take_facts_from_outbox(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT fact FROM outbox ORDER BY id")?;
     let mut waiting = statement.query([])?;
     while let Some(row) = waiting.next()? {
@@ -207,7 +207,7 @@ fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqli
 ///
 /// Steps from lane to lane through the index (lane, due_at), so that the cost doesn't depend on how
 /// many tasks wait in a lane. With `GROUP BY`, SQLite would read every task.
-pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<(String, i64)>> {
+pub(crate) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<(String, i64)>> {
     connection
         .prepare_cached(
             "WITH RECURSIVE lanes(lane) AS (
@@ -225,7 +225,7 @@ pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<V
 }
 
 /// Leases due tasks of the lanes whose turn it is.
-pub(super) fn lease(
+pub(crate) fn lease(
     tx: &Transaction<'_>,
     request: &LeaseRequest,
     turns: &Turns<'_>,
@@ -263,7 +263,7 @@ pub(super) fn lease(
 }
 
 /// Moves tasks that were changed in the future back by as much as the clock was ahead then.
-pub(super) fn repair_times(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+pub(crate) fn repair_times(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
     let moved = tx.execute(
         "UPDATE task SET due_at = due_at - (changed_at - ?1),
            again_at = again_at - (changed_at - ?1), created_at = min(created_at, ?1),
@@ -277,7 +277,7 @@ pub(super) fn repair_times(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u
 /// The most rows of each table that one call deletes: a few milliseconds of the writer's time.
 const DELETED_ROWS: i64 = 500;
 
-pub(super) fn delete_expired(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+pub(crate) fn delete_expired(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
     let mut count = 0;
     for (statement, until) in [
         (

@@ -21,7 +21,7 @@ const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
 /// Pages of 4 KiB that an operation changes besides its records, to estimate that.
 const PAGES_PER_OPERATION: usize = 8;
 
-pub(super) enum WriteOperation {
+pub(crate) enum WriteOperation {
     Commit(Box<WriteBatch>, Timestamp, Reply<CommitOutcome>),
     /// With the lanes that have tasks due, in the order of their turns.
     Lease(LeaseRequest, Vec<String>, Reply<Vec<LeasedTask>>),
@@ -29,12 +29,12 @@ pub(super) enum WriteOperation {
     Custom(CustomWrite, Reply<u64>),
 }
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 type CustomWrite = Box<dyn Fn(&Transaction<'_>) -> rusqlite::Result<u64> + Send>;
 
 /// Runs until every sender of operations is gone. After about [`CHECKPOINT_BYTES`] it asks for a
 /// checkpoint by `log_is_long`.
-pub(super) fn commit_operations(
+pub(crate) fn commit_operations(
     connection: &mut Connection,
     operations: &Receiver<WriteOperation>,
     log_is_long: &SyncSender<()>,
@@ -84,13 +84,13 @@ pub(super) fn commit_operations(
 
 /// Moves the log into the file, while the writer goes on.
 pub struct CheckpointTrigger {
-    pub(super) connection: Connection,
-    pub(super) requests: Receiver<()>,
+    pub(crate) connection: Connection,
+    pub(crate) requests: Receiver<()>,
 }
 
 impl CheckpointTrigger {
     /// Makes those that the writer asks for, until it has ended.
-    pub(super) fn make_requested(&self) {
+    pub(crate) fn make_requested(&self) {
         while self.requests.recv().is_ok() {
             self.make();
         }

@@ -66,7 +66,7 @@ fn may_fail(skip: &TestDetail) -> bool {
 }
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
-    pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
+    pub(crate) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let (mut has_time, mut class) = (false, None);
         self.each_attribute(
@@ -153,7 +153,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    pub(in super::super) fn new_case(&self, line: u64) -> OpenCase {
+    pub(crate) fn new_case(&self, line: u64) -> OpenCase {
         let case = match self.suites.last() {
             Some(suite) => new_case(suite, &self.empty),
             None => new_case(&OpenSuite::root(&self.empty, line), &self.empty),
@@ -176,7 +176,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    pub(in super::super) fn push_case(&mut self, open: OpenCase, has_time: bool) -> ReportElement {
+    pub(crate) fn push_case(&mut self, open: OpenCase, has_time: bool) -> ReportElement {
         let (name, line) = (&open.case.name, open.line);
         if !has_time {
             let message = format_args!("`{}` has no duration", shorten(name));
@@ -195,7 +195,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Determines the result. `is_cut` tells that the report ends within the test.
-    pub(super) fn close_case(
+    pub(crate) fn close_case(
         &mut self,
         mut open: OpenCase,
         is_cut: bool,
@@ -347,7 +347,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Passes on a test of the innermost suite.
-    pub(super) fn pass_on(&mut self, case: TestCase) -> Result<(), JunitError> {
+    pub(crate) fn pass_on(&mut self, case: TestCase) -> Result<(), JunitError> {
         self.pass_on_run(case, 0)
     }
 
@@ -367,7 +367,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         Ok(())
     }
 
-    pub(in super::super) fn open_detail(
+    pub(crate) fn open_detail(
         &mut self,
         mut kind: TestDetailKind,
         tag: &BytesStart<'_>,
@@ -401,7 +401,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// The worst of several results counts, and so does one whose element has no end.
-    pub(super) fn count_detail(&mut self, kind: TestDetailKind) {
+    pub(crate) fn count_detail(&mut self, kind: TestDetailKind) {
         let Some(open) = &mut self.case else { return };
         let case = &mut open.case;
         open.details += 1;
@@ -420,7 +420,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         open.failure_details += u64::from(is_failure);
     }
 
-    pub(super) fn close_detail(&mut self) -> Result<(), JunitError> {
+    pub(crate) fn close_detail(&mut self) -> Result<(), JunitError> {
         let Some(detail) = self.detail.take() else { return Ok(()) };
         let OpenDetail { kind, type_name, message, message_text, text } = detail;
         let message = message.or(message_text.trimmed());
@@ -442,7 +442,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 }
 
-pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
+pub(crate) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
     TestCase {
         kind: TestRowKind::Test,
         suite: Arc::clone(&suite.name),

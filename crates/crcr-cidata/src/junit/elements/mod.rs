@@ -23,7 +23,7 @@ use super::text::{CrashSearch, EntitySearch, LimitedText, TextFlaws};
 use super::values::{parse_sum, shorten, status_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReportElement {
+pub(crate) enum ReportElement {
     Suites,
     Suite,
     /// Around suites and tests, without a meaning of its own.
@@ -45,7 +45,7 @@ pub(super) enum ReportElement {
     Other,
 }
 
-pub(super) struct OpenCase {
+pub(crate) struct OpenCase {
     pub case: TestCase,
     pub line: u64,
     /// What an attribute says. In formats other than JUnit it decides.
@@ -75,7 +75,7 @@ pub(super) struct OpenCase {
 
 impl OpenCase {
     /// Notes what an attribute says, or an element. The first that denies a success counts.
-    pub(super) fn state(&mut self, result: Option<TestResult>) {
+    pub(crate) fn state(&mut self, result: Option<TestResult>) {
         if self.status.is_none_or(|known| known == TestResult::Success) {
             self.status = result.or(self.status);
         }
@@ -99,7 +99,7 @@ struct OpenDetail {
     text: LimitedText,
 }
 
-pub(super) struct ElementReader<F> {
+pub(crate) struct ElementReader<F> {
     on_case: F,
     pub dialect: Option<ReportDialect>,
     open: Vec<ReportElement>,
@@ -134,7 +134,7 @@ pub(super) struct ElementReader<F> {
 }
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
-    pub(super) fn new(on_case: F) -> Self {
+    pub(crate) fn new(on_case: F) -> Self {
         let empty: Arc<str> = Arc::from("");
         Self {
             on_case,
@@ -164,7 +164,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    pub(super) fn read_text<R: Read>(
+    pub(crate) fn read_text<R: Read>(
         &mut self,
         text: &mut ReportText<R>,
     ) -> std::io::Result<AfterText> {
@@ -237,7 +237,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    pub(super) fn open(&mut self, tag: &BytesStart<'_>, line: u64) -> Result<(), JunitError> {
+    pub(crate) fn open(&mut self, tag: &BytesStart<'_>, line: u64) -> Result<(), JunitError> {
         let name = tag.local_name();
         let name: &str = name.as_ref();
         let dialect = match self.dialect {
@@ -376,7 +376,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         })
     }
 
-    pub(super) fn close(&mut self) -> Result<(), JunitError> {
+    pub(crate) fn close(&mut self) -> Result<(), JunitError> {
         match self.open.pop() {
             Some(ReportElement::Suite) => {
                 self.close_suite()?;
@@ -428,7 +428,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Calls `each` with the raw value of every attribute in `wanted`, whatever its capitals; of a repeated one, the first.
-    pub(super) fn each_attribute<const N: usize>(
+    pub(crate) fn each_attribute<const N: usize>(
         &mut self,
         tag: &BytesStart<'_>,
         line: u64,
@@ -462,7 +462,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// A sum of failures. One that can't be read is a finding, and failures if it may be more than zero.
-    pub(super) fn failure_sum(&mut self, raw: &str, line: u64) -> u64 {
+    pub(crate) fn failure_sum(&mut self, raw: &str, line: u64) -> u64 {
         let value = LimitedText::of_attribute(raw, &mut self.flaws);
         if let Some(sum) = parse_sum(&value).or(value.trim().is_empty().then_some(0)) {
             return sum;
@@ -494,7 +494,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// `tag` is what there is of a tag that was cut, at `line`.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         mut self,
         ending: ReportEnd,
         tag: &[u8],
@@ -593,7 +593,7 @@ fn looks_like_result(name: &str) -> bool {
     ["fail", "error", "crash", "timeout", "abort"].iter().any(|part| name.contains(part))
 }
 
-pub(super) fn failure_detail(kind: TestDetailKind, message: String) -> TestDetail {
+pub(crate) fn failure_detail(kind: TestDetailKind, message: String) -> TestDetail {
     TestDetail { kind, type_name: None, message: Some(message), text: None }
 }
 

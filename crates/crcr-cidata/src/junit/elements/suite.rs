@@ -49,7 +49,7 @@ const FASTLANE_RUN: &str = "repetition";
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
-    pub(super) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
+    pub(crate) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let (mut has_id, mut has_name, mut is_named) = (false, false, false);
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
@@ -112,7 +112,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if is_inner { ReportElement::Suite } else { ReportElement::Suites }
     }
 
-    pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
+    pub(crate) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let (mut timestamp, mut day, mut name) = (None, None, None);
         let (mut hostname, mut package) = (None::<Arc<str>>, None);
@@ -225,7 +225,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if errors == 0 { CaseMarks::Linter(LinterReport::Biome) } else { CaseMarks::None }
     }
 
-    pub(in super::super) fn new_suite(&mut self, line: u64) -> OpenSuite {
+    pub(crate) fn new_suite(&mut self, line: u64) -> OpenSuite {
         self.suite_elements = self.suite_elements.saturating_add(1);
         match self.suites.last() {
             Some(parent) => parent.child(self.suite_elements, line),
@@ -233,7 +233,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    pub(in super::super) fn push_suite(&mut self, suite: OpenSuite) -> ReportElement {
+    pub(crate) fn push_suite(&mut self, suite: OpenSuite) -> ReportElement {
         if self.summary.suites.len() < MAX_SUITES {
             self.summary.suites.push(Arc::clone(&suite.name));
         }
@@ -247,7 +247,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Reads the browser, the device or the system that a suite or a test ran with.
-    pub(super) fn read_property(&mut self, tag: &BytesStart<'_>, line: u64) {
+    pub(crate) fn read_property(&mut self, tag: &BytesStart<'_>, line: u64) {
         let (mut known, mut value) = (None, None);
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
@@ -314,7 +314,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         });
     }
 
-    pub(in super::super) fn close_suite(&mut self) -> Result<(), JunitError> {
+    pub(crate) fn close_suite(&mut self) -> Result<(), JunitError> {
         let Some(suite) = self.suites.last_mut() else { return Ok(()) };
         if let Some(detail) = suite.failure.take().filter(|_| !suite.has_failure()) {
             self.fail_suite(detail)?;
@@ -378,7 +378,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Adds a row for a failure of the innermost suite outside its tests.
-    pub(in super::super) fn fail_suite(&mut self, detail: TestDetail) -> Result<(), JunitError> {
+    pub(crate) fn fail_suite(&mut self, detail: TestDetail) -> Result<(), JunitError> {
         let Some(suite) = self.suites.last_mut() else { return Ok(()) };
         suite.is_aborted = false;
         let is_error = detail.kind == TestDetailKind::Error;

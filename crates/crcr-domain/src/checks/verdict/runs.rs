@@ -11,13 +11,13 @@ use crate::checks::lifecycle::Conclusion;
 use crate::checks::proof::ProofStatus;
 
 /// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
-pub(super) struct EffectiveRun<'a> {
-    pub(super) id: &'a str,
+pub(crate) struct EffectiveRun<'a> {
+    pub(crate) id: &'a str,
     /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
     known: Option<&'a DownstreamRun>,
-    pub(super) jobs: Vec<HeadJob<'a>>,
+    pub(crate) jobs: Vec<HeadJob<'a>>,
     /// The first dispatch that it may be of.
-    pub(super) dispatch: &'a HeadDispatch<'a>,
+    pub(crate) dispatch: &'a HeadDispatch<'a>,
     /// As in [`HeadJob::pipeline`].
     pipeline: Option<&'a str>,
     /// As in [`HeadJob::build_number`].
@@ -30,7 +30,7 @@ pub(super) struct EffectiveRun<'a> {
 }
 
 impl<'a> EffectiveRun<'a> {
-    pub(super) fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         self.jobs.iter().any(|job| job.is_foreign)
     }
 
@@ -67,7 +67,7 @@ impl<'a> EffectiveRun<'a> {
         self.jobs.iter().find(|job| job.state.is_open() && !job.ended_without_proof)
     }
 
-    pub(super) fn open_reason(&self) -> String {
+    pub(crate) fn open_reason(&self) -> String {
         match (self.open_job(), self.known.map(|run| run.state)) {
             (Some(job), Some(state)) if state != RunState::Open => {
                 let job = job.id.job.as_deref().unwrap_or("a job");
@@ -78,7 +78,7 @@ impl<'a> EffectiveRun<'a> {
     }
 
     /// GitHub's state of the run only counts if it isn't older than the newest reported attempt.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open_job().is_some() || (!self.is_over() && !self.is_given_up_open())
     }
 
@@ -96,12 +96,12 @@ impl<'a> EffectiveRun<'a> {
         self.dispatch.is_given_up && self.known.is_none_or(|run| run.state != RunState::Open)
     }
 
-    pub(super) fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         !self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)
     }
 
     /// The worst of GitHub's conclusion and the reported ones, when it isn't open.
-    pub(super) fn conclusion(&self) -> Option<Conclusion> {
+    pub(crate) fn conclusion(&self) -> Option<Conclusion> {
         let own = match self.known.map(|run| run.state) {
             Some(RunState::Over(own)) => Some(own),
             _ => None,
@@ -284,7 +284,7 @@ fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
 }
 
 /// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
-pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
+pub(crate) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs = all_runs(answered);
     retain(&mut runs, |run, near| {
         !near.before(run).any(|older| {
@@ -307,7 +307,7 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
 
 /// Those of these dispatches, by their index, that have been replaced: a later run for the same pull request counts
 /// instead of each of their runs, whatever else happens.
-pub(super) fn replaced<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<usize> {
+pub(crate) fn replaced<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<usize> {
     let runs = all_runs(answered);
     let near = NearRuns::new(&runs);
     let is_followed = |run: &EffectiveRun<'a>| {
@@ -426,7 +426,7 @@ impl<'r, 'a> NearRuns<'r, 'a> {
 
 /// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
 /// is retried alone, so one that wasn't retried keeps its result.
-pub(super) fn has_unretried_step<'a>(
+pub(crate) fn has_unretried_step<'a>(
     job: &HeadJob<'_>,
     mut others: impl Iterator<Item = &'a HeadJob<'a>>,
 ) -> bool {

@@ -17,7 +17,7 @@ const KEPT: [&str; 4] = ["workflow", "event_type", "delivery_id", "callback_toke
 /// only `head_sha` is kept, as `payload.head_sha`.
 ///
 /// Fails with [`BodyError::NotJson`] or [`BodyError::TooDeep`].
-pub(super) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
+pub(crate) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
     let deepest = Cell::new(1);
     let mut json = serde_json::Deserializer::from_slice(body);
     let fields = ReportBody { deepest: &deepest }.deserialize(&mut json);

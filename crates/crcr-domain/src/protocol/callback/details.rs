@@ -138,13 +138,13 @@ impl ReportDetails {
 
 /// Collects what it had to drop.
 #[derive(Default)]
-pub(super) struct DetailReader {
+pub(crate) struct DetailReader {
     warnings: Vec<String>,
     dropped_tests: usize,
 }
 
 impl DetailReader {
-    pub(super) fn details(mut self, workflow: &WorkflowFields) -> ReportDetails {
+    pub(crate) fn details(mut self, workflow: &WorkflowFields) -> ReportDetails {
         let get = |name| workflow.get(name);
         ReportDetails {
             url: self.url(get("url"), "workflow.url"),
@@ -163,7 +163,7 @@ impl DetailReader {
     }
 
     /// Records that a detail is left out.
-    pub(super) fn drop<T>(&mut self, field: &str, received: &Value, expected: &str) -> Option<T> {
+    pub(crate) fn drop<T>(&mut self, field: &str, received: &Value, expected: &str) -> Option<T> {
         let received = received_text(received);
         self.warnings
             .push(format!("`{field}` was dropped: received {received}, expected {expected}"));
@@ -171,7 +171,7 @@ impl DetailReader {
     }
 
     /// An unknown conclusion isn't a success, nor proof of a failure: somebody has to look.
-    pub(super) fn conclusion(&mut self, value: &Value) -> Conclusion {
+    pub(crate) fn conclusion(&mut self, value: &Value) -> Conclusion {
         let text = value.as_str().unwrap_or_default().trim().to_ascii_lowercase();
         match text.replace(['-', ' '], "_").as_str() {
             // Buildkite's and GitLab's words for what isn't good. A success has to be said in GitHub's.
@@ -193,14 +193,14 @@ impl DetailReader {
         unknown
     }
 
-    pub(super) fn unnamed_workflow(&mut self) -> String {
+    pub(crate) fn unnamed_workflow(&mut self) -> String {
         self.warnings.push("`workflow.name` is empty; it is shown as `unnamed`".to_owned());
         "unnamed".to_owned()
     }
 
     /// A text on one line, of at most [`NAME_CHARS`] characters. A longer one ends in a hash, so that two
     /// long names stay two. A blank one counts as absent.
-    pub(super) fn name(&mut self, value: &Value, field: &str) -> Option<String> {
+    pub(crate) fn name(&mut self, value: &Value, field: &str) -> Option<String> {
         let text = match value {
             Value::Null => return None,
             Value::String(text) => text.clone(),

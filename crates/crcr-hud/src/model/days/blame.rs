@@ -29,7 +29,7 @@ pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, 
 
 /// Finds the answers of all backends of these windows for [`blame`]. A commit on which several backends failed, and
 /// upstream's own commits, are read once for all of them instead of once for each.
-pub(super) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), PageError> {
+pub(crate) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), PageError> {
     let first = windows.iter().map(|window| day_of(window.from)).min();
     let last = windows.iter().map(|window| day_of(window.to)).max();
     let (Some(first), Some(last)) = (first, last) else { return Ok(()) };

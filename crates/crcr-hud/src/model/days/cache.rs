@@ -22,18 +22,18 @@ const FACT_BYTES: usize = 1024;
 
 /// One cache for each kind of value that pages are built from.
 pub(crate) struct DayCaches {
-    pub(super) tallies: DayCache<Vec<DayTally>>,
-    pub(super) reports: DayCache<Arc<ReportSummary>>,
-    pub(super) outcomes: DayCache<Arc<Vec<ReportOutcome>>>,
-    pub(super) regressions: DayCache<Arc<Vec<Regression>>>,
-    pub(super) facts: DayCache<Arc<DayFacts>>,
-    pub(super) pushes: DayCache<Arc<DayFacts>>,
+    pub(crate) tallies: DayCache<Vec<DayTally>>,
+    pub(crate) reports: DayCache<Arc<ReportSummary>>,
+    pub(crate) outcomes: DayCache<Arc<Vec<ReportOutcome>>>,
+    pub(crate) regressions: DayCache<Arc<Vec<Regression>>>,
+    pub(crate) facts: DayCache<Arc<DayFacts>>,
+    pub(crate) pushes: DayCache<Arc<DayFacts>>,
     /// Held while `pushes` is filled: reviews need the same days, and whoever waits finds them there.
-    pub(super) push_turn: tokio::sync::Mutex<()>,
-    pub(super) blamed: DayCache<Arc<BlamedJobs>>,
+    pub(crate) push_turn: tokio::sync::Mutex<()>,
+    pub(crate) blamed: DayCache<Arc<BlamedJobs>>,
     /// Held while `blamed` is filled for many backends: each page that shows them all needs the same answers.
-    pub(super) blame_turn: tokio::sync::Mutex<()>,
-    pub(super) reviews: DayCache<Arc<RepoReview>>,
+    pub(crate) blame_turn: tokio::sync::Mutex<()>,
+    pub(crate) reviews: DayCache<Arc<RepoReview>>,
 }
 
 impl Default for DayCaches {
@@ -55,18 +55,18 @@ impl Default for DayCaches {
 
 /// The part of a UTC day that a time span covers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DaySlice {
+pub(crate) struct DaySlice {
     /// The UTC day, as days since 1970.
-    pub(super) day: i64,
-    pub(super) from: Timestamp,
-    pub(super) to: Timestamp,
+    pub(crate) day: i64,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
     /// `None` for slices that anybody can request in any number; those aren't cached.
-    pub(super) scope: Option<CacheScope>,
+    pub(crate) scope: Option<CacheScope>,
 }
 
 /// Which slice of a day an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum CacheScope {
+pub(crate) enum CacheScope {
     WholeDay,
     /// The first day of the window `24h`, `7d` or `30d`, which begins at a full hour.
     WindowStart(&'static str),
@@ -77,12 +77,12 @@ pub(super) enum CacheScope {
 }
 
 impl DaySlice {
-    pub(super) fn whole(day: i64) -> Self {
+    pub(crate) fn whole(day: i64) -> Self {
         let (from, to) = (midnight(day), midnight(day + 1));
         Self { day, from, to, scope: Some(CacheScope::WholeDay) }
     }
 
-    pub(super) fn within(span: &TimeSpan, day: i64) -> Self {
+    pub(crate) fn within(span: &TimeSpan, day: i64) -> Self {
         let (begin, end) = (midnight(day), midnight(day + 1));
         let from = begin.max(span.from);
         // There is nothing after now, so today up to now is the whole of today.
@@ -98,7 +98,7 @@ impl DaySlice {
 
 /// A cache by repository (in lower case), day and scope. An entry is valid while the day's
 /// revision is the one that it was computed from.
-pub(super) struct DayCache<T> {
+pub(crate) struct DayCache<T> {
     entries: Cache<(String, i64, CacheScope), CachedDay<T>, EntryWeight>,
 }
 
@@ -137,12 +137,12 @@ impl<T: Clone + CacheWeight> DayCache<T> {
         Self { entries }
     }
 
-    pub(super) fn get(&self, mark: &DayRevision, slice: &DaySlice) -> Option<T> {
+    pub(crate) fn get(&self, mark: &DayRevision, slice: &DaySlice) -> Option<T> {
         let entry = self.entries.get(&(mark.repo.clone(), mark.day, slice.scope?))?;
         (entry.revision == mark.changes && entry.from == slice.from).then_some(entry.value)
     }
 
-    pub(super) fn insert(&self, mark: DayRevision, slice: &DaySlice, value: T) {
+    pub(crate) fn insert(&self, mark: DayRevision, slice: &DaySlice, value: T) {
         let Some(scope) = slice.scope else { return };
         let bytes = (value.bytes() + ENTRY_BYTES) as u64;
         let entry = CachedDay { revision: mark.changes, from: slice.from, bytes, value };
@@ -151,7 +151,7 @@ impl<T: Clone + CacheWeight> DayCache<T> {
 }
 
 /// How many bytes of memory a value takes, roughly.
-pub(super) trait CacheWeight {
+pub(crate) trait CacheWeight {
     fn bytes(&self) -> usize;
 }
 

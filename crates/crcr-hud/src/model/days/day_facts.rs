@@ -15,11 +15,11 @@ pub(crate) type DayTally = (RepoDay, Arc<ResultTotals>);
 pub(crate) struct ReportSummary {
     pub(crate) outcomes: BTreeMap<&'static str, u64>,
     /// Whole microseconds, ascending within a day.
-    pub(super) latencies: Vec<i64>,
+    pub(crate) latencies: Vec<i64>,
 }
 
 impl ReportSummary {
-    pub(super) fn new(answers: &[ReportOutcome]) -> Self {
+    pub(crate) fn new(answers: &[ReportOutcome]) -> Self {
         let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
         for answer in answers {
             *outcomes.entry(answer.outcome.as_str()).or_default() += 1;
@@ -30,7 +30,7 @@ impl ReportSummary {
         Self { outcomes, latencies }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome).or_default() += count;
         }
@@ -47,16 +47,16 @@ impl ReportSummary {
 
 /// The attempts and dispatches of one repository's day, for events of every kind.
 #[derive(Default)]
-pub(super) struct DayFacts {
-    pub(super) repo: String,
+pub(crate) struct DayFacts {
+    pub(crate) repo: String,
     /// The UTC day, as days since 1970.
-    pub(super) day: i64,
-    pub(super) attempts: Vec<AttemptFact>,
-    pub(super) dispatches: Vec<DispatchFact>,
+    pub(crate) day: i64,
+    pub(crate) attempts: Vec<AttemptFact>,
+    pub(crate) dispatches: Vec<DispatchFact>,
 }
 
 /// Facts of whole days, unordered and shared with the cache.
-pub(crate) struct SharedFacts(pub(super) Vec<Arc<DayFacts>>);
+pub(crate) struct SharedFacts(pub(crate) Vec<Arc<DayFacts>>);
 
 impl SharedFacts {
     pub(crate) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {

@@ -43,7 +43,7 @@ pub(crate) struct EarlierFailure {
     pub(crate) on_default_branch: bool,
 }
 
-pub(super) async fn add(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
+pub(crate) async fn add(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
     for identity in failed_tests(hud, repo, model).await? {
         let known = known_test(hud, repo, identity).await?;
         model.known_tests.push(known);
@@ -148,7 +148,7 @@ async fn earlier(
 }
 
 /// Whether the failure was there before, in a sentence.
-pub(super) fn sentence(model: &JobModel) -> Markup {
+pub(crate) fn sentence(model: &JobModel) -> Markup {
     html! {
         @if let Some(EarlierFailure { job, on_default_branch }) = &model.earlier {
             p {
@@ -166,7 +166,7 @@ pub(super) fn sentence(model: &JobModel) -> Markup {
 }
 
 /// The test that the log's line names, where no report does.
-pub(super) fn test_of_line(model: &JobModel) -> Markup {
+pub(crate) fn test_of_line(model: &JobModel) -> Markup {
     html! { @if model.failed_tests.is_empty() && !model.known_tests.is_empty() {
         p { strong { "The test of this line" } }
         ul.tests { @for KnownTest { identity: test, .. } in &model.known_tests { li {
@@ -177,7 +177,7 @@ pub(super) fn test_of_line(model: &JobModel) -> Markup {
 }
 
 /// Whether a failed test is flaky or quarantined, and whom to ask.
-pub(super) fn about(model: &JobModel, test_id: u64) -> Markup {
+pub(crate) fn about(model: &JobModel, test_id: u64) -> Markup {
     let test = model.known_tests.iter().find(|test| test.identity.test_id == test_id);
     html! { @if let Some(test) = test {
         @let flaky = test.flaky.rate;

@@ -75,7 +75,7 @@ pub(crate) struct CellBlame {
 }
 
 impl JobMatrix {
-    pub(super) fn new<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> Self {
+    pub(crate) fn new<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> Self {
         // Names are built once for each (workflow, job), which many jobs share.
         let id = |job: &JobOfRecord<'a>| (&*job.record.workflow, job.record.job.as_deref());
         let mut ids: HashMap<_, (String, bool)> = HashMap::new();
@@ -137,7 +137,7 @@ impl JobMatrix {
     }
 
     /// The titles of the pull requests and of the commits, from webhooks.
-    pub(super) async fn add_titles(&mut self, hud: &Hud) -> Result<(), PageError> {
+    pub(crate) async fn add_titles(&mut self, hud: &Hud) -> Result<(), PageError> {
         let of_upstream = |row: &&mut MatrixRow| {
             row.upstream.eq_ignore_ascii_case(hud.upstream.as_str()) && !row.head_sha.is_empty()
         };

@@ -15,7 +15,7 @@ const MAX_BRANCH_PARTS: usize = 8;
 
 /// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`, or
 /// `OWNER/REPO/JOB`.
-pub(super) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
+pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
     if let Some((repo, number)) = text.split_once('#')
         && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
     {

@@ -18,12 +18,12 @@ use crate::query::EventFilter;
 const MAX_REPORTED: u64 = 100_000;
 
 /// What backends reported in the last days: the newest days, until they are too much to read.
-pub(super) struct ReportedWeek {
+pub(crate) struct ReportedWeek {
     facts: SharedFacts,
     window: Window,
 }
 
-pub(super) async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageError> {
+pub(crate) async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageError> {
     let now = hud.now();
     let week = Window::all(now - SignedDuration::from_hours(24 * JOB_DAYS), now);
     let mut writes: BTreeMap<i64, u64> = BTreeMap::new();
@@ -44,7 +44,7 @@ pub(super) async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageErro
 
 impl ReportedWeek {
     /// The jobs with the text in their name, their workflow's or what they ran on: shown on the backend's page.
-    pub(super) fn jobs(&self, text: &str) -> Vec<SearchHit> {
+    pub(crate) fn jobs(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();
         let mut known = BTreeSet::new();
         for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
@@ -64,7 +64,7 @@ impl ReportedWeek {
     }
 
     /// The job that GitHub gave this id, or the jobs of the run.
-    pub(super) fn with_id(&self, id: &str) -> Vec<SearchHit> {
+    pub(crate) fn with_id(&self, id: &str) -> Vec<SearchHit> {
         let has_id = |row: &&AttemptFact| {
             let ids = [Some(&*row.run_id), row.details.check_run_id.as_deref()];
             row.expected.is_none() && ids.contains(&Some(id))
@@ -79,7 +79,7 @@ impl ReportedWeek {
     }
 
     /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
-    pub(super) fn tests(&self, text: &str) -> Vec<SearchHit> {
+    pub(crate) fn tests(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();
         self.failed_tests(|test| {
             let texts = [Some(&*test.name), test.file.as_deref()];
@@ -88,7 +88,7 @@ impl ReportedWeek {
     }
 
     /// Those that failed with the text in their message.
-    pub(super) fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
+    pub(crate) fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
         let wanted = words(text);
         self.failed_tests(|test| {
             test.message.as_deref().is_some_and(|message| words(message).contains(&wanted))

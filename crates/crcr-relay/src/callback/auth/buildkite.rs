@@ -165,7 +165,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The caller's identity. 401 without the ids; 403 for an unknown pipeline or a wrong claim.
-pub(super) fn identity(
+pub(crate) fn identity(
     issuer: &str,
     token: &Verified,
     providers: &ProviderMap,

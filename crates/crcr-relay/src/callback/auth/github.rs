@@ -7,7 +7,7 @@ use super::AuthError;
 use super::token::Verified;
 
 /// The caller's identity. 401 without a `repository`.
-pub(super) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity, AuthError> {
+pub(crate) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity, AuthError> {
     let repository = token.text("repository").and_then(|name| RepoName::new(&name).ok());
     let missing = || AuthError::unauthorized("GitHub OIDC token missing 'repository' claim");
     Ok(CallerIdentity {

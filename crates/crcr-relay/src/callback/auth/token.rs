@@ -15,10 +15,10 @@ use crate::webhook::signature::digest;
 /// GitHub's tokens have about 1,800 bytes.
 const MAX_BYTES: usize = 16 * 1024;
 /// The allowed difference between clocks, in seconds.
-pub(super) const LEEWAY: f64 = 60.0;
+pub(crate) const LEEWAY: f64 = 60.0;
 
 /// A token that hasn't been verified.
-pub(super) struct Token<'a> {
+pub(crate) struct Token<'a> {
     header: Header,
     claims: Map<String, Value>,
     message: &'a str,
@@ -33,16 +33,16 @@ struct Header {
 }
 
 /// The claims of a verified token.
-pub(super) struct Verified {
+pub(crate) struct Verified {
     claims: Map<String, Value>,
     /// Digest of the signed part, which identifies the token.
     digest: String,
-    pub(super) expires_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
 }
 
 /// Why a token is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     #[error("the signature doesn't fit the key")]
     Signature,
     #[error("`{0}` is missing or of a wrong type")]
@@ -60,7 +60,7 @@ pub(super) enum Refused {
 
 impl<'a> Token<'a> {
     /// Fails if the text isn't a JWT or is too long, and says why. That may quote the token's header or claims.
-    pub(super) fn split(text: &'a str) -> Result<Self, String> {
+    pub(crate) fn split(text: &'a str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             return Err(format!("the token has over {MAX_BYTES} bytes"));
         }
@@ -74,18 +74,18 @@ impl<'a> Token<'a> {
     }
 
     /// The claim `iss`. It may only be used to choose the keys that verify the token.
-    pub(super) fn unverified_issuer(&self) -> Option<String> {
+    pub(crate) fn unverified_issuer(&self) -> Option<String> {
         self.claims.get("iss")?.as_str().map(str::to_owned)
     }
 
     /// The key's id, if the signature is RS256 and the header has no `crit` extensions.
-    pub(super) fn rs256_key_id(&self) -> Option<String> {
+    pub(crate) fn rs256_key_id(&self) -> Option<String> {
         let plain = self.header.alg.as_deref() == Some("RS256") && self.header.crit.is_none();
         self.header.kid.clone().filter(|kid| plain && !kid.is_empty())
     }
 
     /// Checks signature, issuer, audience and times, and returns the claims.
-    pub(super) fn verify(
+    pub(crate) fn verify(
         self,
         key: &DecodingKey,
         issuer: &str,
@@ -107,7 +107,7 @@ impl<'a> Token<'a> {
 
     /// Checks audience and times, also of a token whose signature nobody has checked. Returns when it
     /// expires.
-    pub(super) fn check_claims(
+    pub(crate) fn check_claims(
         &self,
         audience: &str,
         now: Timestamp,
@@ -149,12 +149,12 @@ fn decoded<T: DeserializeOwned>(name: &str, part: &str) -> Result<T, String> {
 }
 
 impl Verified {
-    pub(super) fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.text("jti").unwrap_or_else(|| self.digest.clone())
     }
 
     /// A claim as text; numbers and booleans are converted.
-    pub(super) fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         match self.claims.get(name)? {
             Value::String(text) if !text.is_empty() => Some(text.clone()),
             value @ (Value::Number(_) | Value::Bool(_)) => Some(value.to_string()),
@@ -163,7 +163,7 @@ impl Verified {
     }
 
     /// A claim as a number; GitHub sends numbers as text.
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }
 }

@@ -8,7 +8,7 @@ use crate::relay::Relay;
 use crate::restore::RestoreRecord;
 
 /// Evaluates the check runs of every open head: what GitHub shows may be newer than what the store says.
-pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
+pub(crate) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     let Some(restore) = RestoreRecord::read(relay.store.as_ref()).await? else {
         return Ok(TaskDone::Finished);
     };

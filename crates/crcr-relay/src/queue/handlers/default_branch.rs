@@ -14,7 +14,7 @@ use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
 
 /// The new name, if reports lack nothing but the branch and GitHub says that theirs is the default one now.
-pub(super) async fn renamed(
+pub(crate) async fn renamed(
     relay: &Relay,
     dispatch: &Dispatch,
     jobs: &[JobRecord],

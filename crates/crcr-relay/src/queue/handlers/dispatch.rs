@@ -24,7 +24,7 @@ use crate::webhook::payload::{self, ClientPayload, ProbePayload};
 use crate::{breaker, limits};
 
 /// Sends a dispatch that is still queued.
-pub(super) async fn run(
+pub(crate) async fn run(
     relay: &Relay,
     task: &LeasedTask,
     delivery: &str,

@@ -25,33 +25,33 @@ use crate::queue::task_kind::{CheckedJob, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, OTHER_STEPS, PullRecord};
 
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The repository as the allowlist spells it now, or as it did for the newest dispatch.
-    pub(super) repo: RepoName,
+    pub(crate) repo: RepoName,
     /// In the order in which GitHub's events were accepted, with the jobs that answered each of them.
     dispatches: Vec<(Dispatch, Vec<JobRecord>)>,
     /// Whether the commit has check runs of this backend.
-    pub(super) check_runs: CheckRunVisibility,
+    pub(crate) check_runs: CheckRunVisibility,
     /// The pull request that asks for them.
-    pub(super) pull_request: Option<u64>,
+    pub(crate) pull_request: Option<u64>,
     /// The backend's level now, or that of the newest dispatch if it was removed.
-    pub(super) level: Level,
+    pub(crate) level: Level,
     /// The pull requests that it was dispatched for, as they are now.
     pulls: BTreeMap<u64, PullRecord>,
 }
 
 /// A job that is shown, with its dispatch.
-pub(super) struct HeadJobRecord<'a> {
-    pub(super) dispatch: &'a Dispatch,
-    pub(super) job: &'a JobRecord,
+pub(crate) struct HeadJobRecord<'a> {
+    pub(crate) dispatch: &'a Dispatch,
+    pub(crate) job: &'a JobRecord,
     /// Whether an earlier attempt in the same run failed.
-    pub(super) failed_before: bool,
+    pub(crate) failed_before: bool,
 }
 
 impl Head {
     /// Reads everything about a commit; `None` if it was never dispatched to the backend. `known`: a delivery that is
     /// evidence although it may not be in the index any more.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         relay: &Relay,
         repo: &RepoName,
         head_sha: &str,
@@ -101,27 +101,27 @@ impl Head {
         }))
     }
 
-    pub(super) fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         self.check_runs == CheckRunVisibility::Shown
     }
 
     /// The dispatches of the head that a job has reported for.
-    pub(super) fn answered(&self) -> impl Iterator<Item = &Dispatch> {
+    pub(crate) fn answered(&self) -> impl Iterator<Item = &Dispatch> {
         let answered = self.dispatches.iter().filter(|(_, jobs)| !jobs.is_empty());
         answered.map(|(dispatch, _)| dispatch).filter(|dispatch| dispatch.sent_at().is_some())
     }
 
-    pub(super) fn dispatches(&self) -> impl DoubleEndedIterator<Item = &Dispatch> {
+    pub(crate) fn dispatches(&self) -> impl DoubleEndedIterator<Item = &Dispatch> {
         self.dispatches.iter().map(|(dispatch, _)| dispatch)
     }
 
     /// Whether the pull request of a dispatch is closed or has another head now.
-    pub(super) fn is_left_by_pull_of(&self, dispatch: &Dispatch) -> bool {
+    pub(crate) fn is_left_by_pull_of(&self, dispatch: &Dispatch) -> bool {
         has_left(&self.pulls, dispatch)
     }
 
     /// The newest dispatch of each pull request that has become ready for review since, or goes to another branch.
-    pub(super) fn outdated(&self) -> impl Iterator<Item = (&Dispatch, &PullRecord)> {
+    pub(crate) fn outdated(&self) -> impl Iterator<Item = (&Dispatch, &PullRecord)> {
         self.pulls.iter().filter_map(move |(number, pull)| {
             let newest = self.dispatches().rfind(|one| one.pull_request == Some(*number))?;
             let was_draft = newest.is_draft && pull.is_ready;
@@ -132,7 +132,7 @@ impl Head {
 
     /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one, of a pull request
     /// that still has the commit if there is one.
-    pub(super) fn deciding(&self) -> Option<&Dispatch> {
+    pub(crate) fn deciding(&self) -> Option<&Dispatch> {
         let is_proven = |(dispatch, jobs): &&(Dispatch, Vec<JobRecord>)| {
             jobs.iter().any(|job| proof(dispatch, job) == ProofStatus::Proven)
         };
@@ -148,7 +148,7 @@ impl Head {
     }
 
     /// How many jobs could have check runs of their own.
-    pub(super) fn job_count(&self) -> usize {
+    pub(crate) fn job_count(&self) -> usize {
         let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
             jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
         });
@@ -156,7 +156,7 @@ impl Head {
         names.len()
     }
 
-    pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
+    pub(crate) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let silent =
             if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
         verdict::verdict(&self.evidence(relay), VerdictPolicy { level: self.level, silent })
@@ -195,21 +195,21 @@ impl Head {
     }
 
     /// The runs on GitHub that the verdict has failed for.
-    pub(super) fn failed_runs(&self, relay: &Relay) -> Vec<u64> {
+    pub(crate) fn failed_runs(&self, relay: &Relay) -> Vec<u64> {
         let evidence = self.evidence(relay);
         let failed = verdict::failed_runs(&evidence);
         failed.into_iter().filter_map(|run| run.parse().ok()).collect()
     }
 
     /// The lost jobs of the commit.
-    pub(super) fn lost_jobs(&self) -> impl Iterator<Item = &JobRecord> {
+    pub(crate) fn lost_jobs(&self) -> impl Iterator<Item = &JobRecord> {
         let jobs = self.dispatches.iter().flat_map(|(_, jobs)| jobs);
         jobs.filter(|job| job.state == JobState::Lost)
     }
 
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
     /// `None` while that is open, and if it isn't known: a run may have hung until its author's next push cancelled it.
-    pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
+    pub(crate) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
         let says_nothing = matches!(
@@ -251,7 +251,7 @@ impl Head {
     }
 
     /// The proven job that the check run of `checked` shows.
-    pub(super) fn job(&self, checked: &CheckedJob) -> Option<HeadJobRecord<'_>> {
+    pub(crate) fn job(&self, checked: &CheckedJob) -> Option<HeadJobRecord<'_>> {
         let proven: Vec<(&Dispatch, &JobRecord)> = self
             .dispatches
             .iter()
@@ -290,7 +290,7 @@ impl Head {
     /// Writes down what the answers to a dispatch say now, and that those to others of its pull request say nothing any
     /// more which has run again since. Otherwise an author could push out another pull request's failure by many that
     /// don't count.
-    pub(super) fn add_weights(
+    pub(crate) fn add_weights(
         mut self,
         relay: &Relay,
         batch: &mut WriteBatch,
@@ -311,7 +311,7 @@ impl Head {
     }
 
     /// Adds the evaluation of every check run that the commit has or may have.
-    pub(super) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
+    pub(crate) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
         let now = relay.now();
         let Some(newest) = self.dispatches().next_back() else { return };
         batch.tasks.push(TaskKind::check_run(newest, None).task(now));
@@ -319,7 +319,7 @@ impl Head {
     }
 
     /// Adds the evaluation of the check run of every job that has reported.
-    pub(super) fn add_job_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
+    pub(crate) fn add_job_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
         let now = relay.now();
         let mut seen = BTreeSet::new();
         for (dispatch, jobs) in &self.dispatches {
@@ -356,13 +356,13 @@ pub(crate) fn current(entry: &AllowlistEntry) -> CurrentEntry<'_> {
 
 /// Whether nothing more is expected of runs whose state isn't known. While the commit had no check runs, nobody asked
 /// for its runs, and that is done first.
-pub(super) fn is_given_up(relay: &Relay, dispatch: &Dispatch, jobs: &[JobRecord]) -> bool {
+pub(crate) fn is_given_up(relay: &Relay, dispatch: &Dispatch, jobs: &[JobRecord]) -> bool {
     let was_asked = dispatch.are_runs_known || dispatch.runs_problem.is_some();
     was_asked && given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now())
 }
 
 /// After this, nothing more is expected of runs that can't be asked for.
-pub(super) fn given_up_at(
+pub(crate) fn given_up_at(
     relay: &Relay,
     dispatch: &Dispatch,
     jobs: &[JobRecord],

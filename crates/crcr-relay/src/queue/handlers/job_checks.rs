@@ -12,7 +12,7 @@ use crate::usage::Resource;
 
 /// Takes one of the places for check runs of jobs that a backend has on a commit. Returns whether the check
 /// run with this name has one.
-pub(super) async fn has_place(
+pub(crate) async fn has_place(
     relay: &Relay,
     repo: &RepoName,
     head_sha: &str,
@@ -36,7 +36,7 @@ pub(super) async fn has_place(
 }
 
 /// Whether all places are taken by other jobs.
-pub(super) async fn is_folded(
+pub(crate) async fn is_folded(
     relay: &Relay,
     repo: &RepoName,
     head_sha: &str,
@@ -50,7 +50,7 @@ pub(super) async fn is_folded(
 }
 
 /// What the check run of the backend says about jobs that have none of their own; empty if all have one.
-pub(super) fn folded(jobs: usize, page: Option<&str>) -> String {
+pub(crate) fn folded(jobs: usize, page: Option<&str>) -> String {
     let folded = jobs.saturating_sub(limits::JOB_CHECK_RUNS);
     if folded == 0 {
         return String::new();
@@ -66,7 +66,7 @@ pub(super) fn folded(jobs: usize, page: Option<&str>) -> String {
 
 /// Charges calls of GitHub's API to a backend. All backends together leave a part of the installation's calls to
 /// everything else.
-pub(super) async fn charge_calls(
+pub(crate) async fn charge_calls(
     relay: &Relay,
     repo: &RepoName,
     calls: u64,

@@ -73,7 +73,7 @@ struct WebhookRepository {
 
 /// What the kept webhook of a job asks for: the log of a failed job is fetched, and a job that succeeded is
 /// noted, to compare failures with its log.
-pub(super) async fn after_webhook(
+pub(crate) async fn after_webhook(
     relay: &Relay,
     row: &WebhookRow,
     body: &[u8],
@@ -164,7 +164,7 @@ async fn note_green_job(
     relay.results.put_green_job(job, on_default_branch).await.map_err(results_error)
 }
 
-pub(super) async fn run(relay: &Relay, job: &EndedJob) -> Result<TaskDone, TaskError> {
+pub(crate) async fn run(relay: &Relay, job: &EndedJob) -> Result<TaskDone, TaskError> {
     let Ok(repo) = RepoName::new(&job.repository) else {
         return Err(TaskError::permanent(format!("`{}` isn't a repository", job.repository)));
     };

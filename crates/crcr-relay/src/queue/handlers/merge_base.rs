@@ -29,7 +29,7 @@ pub fn task(dispatch: &Dispatch, fact: &AttemptFact, now: Timestamp) -> Option<N
 }
 
 /// The same for a failed job of upstream's own CI; `None` if its commit isn't the head of a known pull request.
-pub(super) async fn task_of_job(
+pub(crate) async fn task_of_job(
     relay: &Relay,
     job: &EndedJob,
 ) -> Result<Option<NewTask>, ResultsError> {

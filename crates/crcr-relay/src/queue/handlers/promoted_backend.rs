@@ -16,7 +16,7 @@ use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
 
 /// Dispatches what the pull requests of a commit are now, if that isn't what the backend has got.
-pub(super) async fn dispatch_again(
+pub(crate) async fn dispatch_again(
     relay: &Relay,
     repo: &RepoName,
     head: &Head,

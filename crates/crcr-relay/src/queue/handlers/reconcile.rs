@@ -16,7 +16,7 @@ use crate::state_records::{self, HeadsLook, PullRecord};
 use crate::webhook;
 use crate::webhook::planner::MADE_UP;
 
-pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
+pub(crate) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     let keeps_ignored = |event: &str| relay.config.keeps_webhooks(event);
     let found = reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps_ignored).await;
     let found = found.map_err(|error| match error {

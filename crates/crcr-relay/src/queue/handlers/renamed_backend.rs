@@ -14,7 +14,7 @@ use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, DeliveryRecord};
 
 /// Pins the number of a backend whose checks are required, by which its earlier names are known.
-pub(super) async fn pin(relay: &Relay, repo: &RepoName) -> Result<(), TaskError> {
+pub(crate) async fn pin(relay: &Relay, repo: &RepoName) -> Result<(), TaskError> {
     if required_entry(relay, repo)?.is_none() || number(relay, repo).await?.is_some() {
         return Ok(());
     }
@@ -29,7 +29,7 @@ pub(super) async fn pin(relay: &Relay, repo: &RepoName) -> Result<(), TaskError>
 }
 
 /// Dispatches a head that the backend got under an earlier name.
-pub(super) async fn dispatch_again(
+pub(crate) async fn dispatch_again(
     relay: &Relay,
     repo: &RepoName,
     head_sha: &str,
@@ -46,7 +46,7 @@ pub(super) async fn dispatch_again(
 }
 
 /// The entry of a backend whose checks are required.
-pub(super) fn required_entry(
+pub(crate) fn required_entry(
     relay: &Relay,
     repo: &RepoName,
 ) -> Result<Option<AllowlistEntry>, TaskError> {
@@ -82,7 +82,7 @@ async fn dispatch_as(
 }
 
 /// Puts a dispatch of a known delivery into the queue. `before`: what the store has of it.
-pub(super) async fn queue(
+pub(crate) async fn queue(
     relay: &Relay,
     (known, delivery): (&Versioned<DeliveryRecord>, &DeliveryRecord),
     before: &Versioned<Dispatch>,
@@ -106,7 +106,7 @@ pub(super) async fn queue(
 }
 
 /// The same event for the backend as the allowlist has it now.
-pub(super) fn queued_for(entry: &AllowlistEntry, before: &Dispatch, now: Timestamp) -> Dispatch {
+pub(crate) fn queued_for(entry: &AllowlistEntry, before: &Dispatch, now: Timestamp) -> Dispatch {
     let cause = (before.delivery.as_str(), before.upstream.as_str(), before.event.clone());
     Dispatch {
         action: before.action,

@@ -25,7 +25,7 @@ const EVENT: &str = "repository_dispatch";
 
 /// Reads the runs of a dispatch that proven reports have answered. Returns when GitHub has to be asked again at the
 /// latest; `None` if all runs are known and over.
-pub(super) async fn find(
+pub(crate) async fn find(
     relay: &Relay,
     dispatch: &mut Dispatch,
     jobs: &[JobRecord],
@@ -129,13 +129,13 @@ fn give_up_unread_runs(
 }
 
 /// Whether GitHub says of one of its runs, or of one that may be its own, that it is open.
-pub(super) fn has_open_ones(dispatch: &Dispatch) -> bool {
+pub(crate) fn has_open_ones(dispatch: &Dispatch) -> bool {
     dispatch.runs.iter().any(|run| run.state == RunState::Open)
         || dispatch.shared_runs.iter().any(|group| group.is_open)
 }
 
 /// Why a dispatch without reports doesn't tell that the backend is dead; `None` if nothing ran.
-pub(super) async fn silence(
+pub(crate) async fn silence(
     relay: &Relay,
     dispatch: &mut Dispatch,
     overdue_at: Timestamp,

@@ -34,7 +34,7 @@ pub(crate) async fn supersede(
 }
 
 /// The task of a delivery with many dispatches.
-pub(super) async fn run(relay: &Relay, older: &str, newer: &str) -> Result<TaskDone, TaskError> {
+pub(crate) async fn run(relay: &Relay, older: &str, newer: &str) -> Result<TaskDone, TaskError> {
     let key = state_records::delivery_key(older);
     let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
     let targets = known.value.map(|known| known.targets).unwrap_or_default();

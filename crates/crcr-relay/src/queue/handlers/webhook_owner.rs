@@ -5,15 +5,15 @@ use crcr_domain::RepoName;
 use crate::relay::Relay;
 
 /// Who pays for what a repository causes.
-pub(super) struct WebhookOwner {
+pub(crate) struct WebhookOwner {
     /// A repository of the allowlist, or else an account.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Whether it is on the allowlist, or upstream's account.
-    pub(super) is_known: bool,
+    pub(crate) is_known: bool,
 }
 
 /// `None` for upstream itself.
-pub(super) fn owner_of(relay: &Relay, repository: &str) -> Option<WebhookOwner> {
+pub(crate) fn owner_of(relay: &Relay, repository: &str) -> Option<WebhookOwner> {
     let (repo, upstream) = (RepoName::new(repository).ok(), &relay.config.upstream);
     if repo.as_ref() == Some(upstream) {
         return None;

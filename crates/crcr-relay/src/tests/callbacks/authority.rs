@@ -43,7 +43,7 @@ async fn press_rerun(world: &World) {
 }
 
 #[tokio::test]
-pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
+pub(crate) async fn unproven_success_does_not_pass_a_blocking_check() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
@@ -61,7 +61,7 @@ pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
 
 /// Code of a pull request runs downstream, perhaps in a job that may mint tokens, and callback tokens are public.
 #[tokio::test]
-pub(super) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
+pub(crate) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -87,7 +87,7 @@ pub(super) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
 
 /// Below L3 nothing is shown upstream yet.
 #[tokio::test]
-pub(super) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dispatch_each() {
+pub(crate) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dispatch_each() {
     let world = World::listening(&[]).await;
     let two = open(&world).await("acme/two");
     two.complete(&world, "success").await;
@@ -130,7 +130,7 @@ async fn unproven_report_is_stored_and_shown_with_its_reason() {
 }
 
 #[tokio::test]
-pub(super) async fn unproven_newer_run_has_no_check_run() {
+pub(crate) async fn unproven_newer_run_has_no_check_run() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
@@ -147,7 +147,7 @@ pub(super) async fn unproven_newer_run_has_no_check_run() {
 }
 
 #[tokio::test]
-pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
+pub(crate) async fn unproven_lost_or_labelled_job_has_no_check_run() {
     let world = World::listening(&[]).await;
     let run = open(&world).await;
     run("acme/three").without_token().start(&world).await;
@@ -165,7 +165,7 @@ pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
 }
 
 #[tokio::test]
-pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
+pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -184,7 +184,7 @@ pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
 }
 
 #[tokio::test]
-pub(super) async fn proven_report_replaces_unproven_ones() {
+pub(crate) async fn proven_report_replaces_unproven_ones() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -196,7 +196,7 @@ pub(super) async fn proven_report_replaces_unproven_ones() {
 }
 
 #[tokio::test]
-pub(super) async fn passing_rerun_unblocks_the_merge() {
+pub(crate) async fn passing_rerun_unblocks_the_merge() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -217,7 +217,7 @@ pub(super) async fn passing_rerun_unblocks_the_merge() {
 }
 
 #[tokio::test]
-pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
+pub(crate) async fn check_stays_open_until_the_slowest_run_ends() {
     let world = World::listening(&[]).await;
     let build = open(&world).await("acme/four");
     build.workflow_on_github(&world, "build.yml", "queued", None);
@@ -236,7 +236,7 @@ pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
 }
 
 #[tokio::test]
-pub(super) async fn run_that_failed_on_github_is_not_a_success() {
+pub(crate) async fn run_that_failed_on_github_is_not_a_success() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -248,7 +248,7 @@ pub(super) async fn run_that_failed_on_github_is_not_a_success() {
 }
 
 #[tokio::test]
-pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
+pub(crate) async fn foreign_check_run_of_the_same_name_is_ignored() {
     let world = World::listening(&[]).await;
     world.github.state().world.add_foreign_check_run(UPSTREAM, HEAD, DISPATCH, "success");
     let _ = open(&world).await;
@@ -258,7 +258,7 @@ pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
 }
 
 #[tokio::test]
-pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
+pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     let world = World::listening(&[]).await;
     let first = open(&world).await("acme/four");
     first.complete(&world, "success").await;
@@ -290,7 +290,7 @@ pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
 }
 
 #[tokio::test]
-pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
+pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
     let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
     world.change(|_| {});
@@ -314,7 +314,7 @@ pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
 }
 
 #[tokio::test]
-pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
+pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
 {
     let world = World::listening(&[]).await;
     let first = open(&world).await("acme/four");
@@ -338,7 +338,7 @@ pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
 }
 
 #[tokio::test]
-pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
+pub(crate) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     world.wait(2 * HOUR + MINUTE).await;
@@ -351,7 +351,7 @@ pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothin
 }
 
 #[tokio::test]
-pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
+pub(crate) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
     let world = World::listening(&[]).await;
     let route = "POST /repos/acme/four/dispatches";
     world.github.state().world.fail(route, 1, Fault::Delay(Duration::from_secs(1)));
@@ -385,7 +385,7 @@ pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_a
 }
 
 #[tokio::test]
-pub(super) async fn rerun_on_a_silent_backend_redispatches() {
+pub(crate) async fn rerun_on_a_silent_backend_redispatches() {
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
     world.wait(2 * HOUR + MINUTE).await;
@@ -412,7 +412,7 @@ async fn rerun_of_all_checks_sends_nothing_again_that_waits_for_its_first_report
 }
 
 #[tokio::test]
-pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
+pub(crate) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
     for unreachable in [true, false] {
         let world = World::listening(&[]).await;
         let github = &world.github.state().world;
@@ -431,7 +431,7 @@ pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
 }
 
 #[tokio::test]
-pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
+pub(crate) async fn report_before_the_dispatch_response_is_shown_after_it() {
     let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     // GitHub starts the run, and its response is lost.
@@ -449,7 +449,7 @@ pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
 }
 
 #[tokio::test]
-pub(super) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
+pub(crate) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
     let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     // GitHub starts the run, its response is lost, and the next try is refused for good.
@@ -468,7 +468,7 @@ pub(super) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_r
 }
 
 #[tokio::test]
-pub(super) async fn demotion_closes_check_runs_without_further_requests() {
+pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -482,7 +482,7 @@ pub(super) async fn demotion_closes_check_runs_without_further_requests() {
 }
 
 #[tokio::test]
-pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
+pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -498,7 +498,7 @@ pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_
 }
 
 #[tokio::test]
-pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
+pub(crate) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
     let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "in_progress", None);
@@ -515,7 +515,7 @@ pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
 }
 
 #[tokio::test]
-pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
+pub(crate) async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
     let world = World::listening(&[]).await;
     let group = "cc".repeat(20);
     world.github.state().world.add_commit(UPSTREAM, &group);
@@ -545,7 +545,7 @@ pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_o
 }
 
 #[tokio::test]
-pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
+pub(crate) async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
@@ -606,7 +606,7 @@ async fn pull_request_that_lands_again_after_its_revert_is_announced_again() {
 }
 
 #[tokio::test]
-pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
+pub(crate) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     world.send(&world.pull_request("opened")).await;
@@ -629,7 +629,7 @@ pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
 }
 
 #[tokio::test]
-pub(super) async fn often_reopened_pull_request_has_a_bounded_record() {
+pub(crate) async fn often_reopened_pull_request_has_a_bounded_record() {
     let world = World::listening(&[]).await;
     for _ in 0..2 * limits::DELIVERIES_PER_HEAD {
         world.change(|_| {});
@@ -642,7 +642,7 @@ pub(super) async fn often_reopened_pull_request_has_a_bounded_record() {
 }
 
 #[tokio::test]
-pub(super) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed()
+pub(crate) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed()
  {
     let world = World::listening(&[]).await;
     let github = &world.github.state().world;

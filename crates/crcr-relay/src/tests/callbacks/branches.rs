@@ -6,7 +6,7 @@ use super::verdicts::{MINUTE, ended, of, press_rerun};
 use super::*;
 
 #[tokio::test]
-pub(super) async fn another_base_has_a_required_check_run_again() {
+pub(crate) async fn another_base_has_a_required_check_run_again() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "success").await;
@@ -21,7 +21,7 @@ pub(super) async fn another_base_has_a_required_check_run_again() {
 }
 
 /// Pull request 7 shall be merged into another branch.
-pub(super) async fn send_to_another_branch(world: &World) {
+pub(crate) async fn send_to_another_branch(world: &World) {
     world.change(|pull| pull.base_ref = "release".to_owned());
     let state = world.github.state();
     let mut payload = state.pull_request_payload(UPSTREAM, 7, "edited");
@@ -40,7 +40,7 @@ fn required_again(world: &World) -> Downstream {
 }
 
 #[tokio::test]
-pub(super) async fn another_base_that_nobody_tests_is_no_success() {
+pub(crate) async fn another_base_that_nobody_tests_is_no_success() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "success").await;
@@ -79,7 +79,7 @@ async fn push(world: &World, head: &str) {
 
 /// `edited` may have been lost, or have come while the pull request was closed.
 #[tokio::test]
-pub(super) async fn pull_request_reopened_for_another_branch_that_nobody_tests_is_no_success() {
+pub(crate) async fn pull_request_reopened_for_another_branch_that_nobody_tests_is_no_success() {
     for (branch, expected) in [("main", "success"), ("release", "failure")] {
         let world = World::listening(&[]).await;
         open(&world).await("acme/four").complete(&world, "success").await;
@@ -92,7 +92,7 @@ pub(super) async fn pull_request_reopened_for_another_branch_that_nobody_tests_i
 }
 
 #[tokio::test]
-pub(super) async fn commit_pushed_again_for_another_branch_that_nobody_tests_is_no_success() {
+pub(crate) async fn commit_pushed_again_for_another_branch_that_nobody_tests_is_no_success() {
     let world = World::listening(&[]).await;
     open(&world).await("acme/four").complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
@@ -132,7 +132,7 @@ async fn commit_pushed_again_for_another_branch_is_required_to_pass_for_it_in_sp
 
 /// A workflow may leave out the tests of drafts.
 #[tokio::test]
-pub(super) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_ready() {
+pub(crate) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_ready() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;

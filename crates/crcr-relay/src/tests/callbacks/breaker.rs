@@ -41,7 +41,7 @@ fn shown(world: &World, head: &str) -> (Option<String>, String) {
 }
 
 #[tokio::test]
-pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
+pub(crate) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
     let world =
         World::with(&[("CRCR_BREAKER_FAILURES", "3"), ("CRCR_ONCALL_COMMENTS", "on")]).await;
     world.enforce("L4:\n  - acme/four: [dave]\n").await;
@@ -152,7 +152,7 @@ async fn trial_that_is_cancelled_does_not_close_the_breaker() {
 }
 
 #[tokio::test]
-pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
+pub(crate) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
  {
     let (world, heads) = world_with_open_breaker().await;
     let day = 24 * 60 * MINUTE;
@@ -166,7 +166,7 @@ pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_
 }
 
 #[tokio::test]
-pub(super) async fn clock_that_was_a_day_ahead_is_no_downtime_that_excuses_a_dead_backend() {
+pub(crate) async fn clock_that_was_a_day_ahead_is_no_downtime_that_excuses_a_dead_backend() {
     let world = World::new().await;
     let day = 24 * 60 * MINUTE;
     crate::uptime::beat(&world.relay).await.unwrap();
@@ -209,7 +209,7 @@ async fn relays_whose_clocks_differ_write_down_real_downtimes_only() {
 }
 
 #[tokio::test]
-pub(super) async fn failing_tests_never_open_the_breaker() {
+pub(crate) async fn failing_tests_never_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "1")]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -222,7 +222,7 @@ pub(super) async fn failing_tests_never_open_the_breaker() {
 }
 
 #[tokio::test]
-pub(super) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody() {
+pub(crate) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     for (round, digit) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
         let head = digit.repeat(40);
@@ -243,7 +243,7 @@ pub(super) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks
 }
 
 #[tokio::test]
-pub(super) async fn newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody() {
+pub(crate) async fn newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     for digit in ["a", "b", "c", "d", "e"] {
         open_as(&world, &digit.repeat(40), true).await;
@@ -256,7 +256,7 @@ pub(super) async fn newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_ever
 }
 
 #[tokio::test]
-pub(super) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker()
+pub(crate) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker()
 {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
@@ -278,7 +278,7 @@ pub(super) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not
 }
 
 #[tokio::test]
-pub(super) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker() {
+pub(crate) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
     for (round, head) in heads.iter().enumerate() {
@@ -324,7 +324,7 @@ async fn while_the_breaker_is_open_a_strangers_lost_job_makes_no_failure_neutral
 }
 
 #[tokio::test]
-pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
+pub(crate) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
     // A genuine failure, before the lab dies.
     let four = open(&world).await("acme/four");

@@ -40,7 +40,7 @@ use super::support::{HEAD, NEWER, UPSTREAM, World};
 const RUN: u64 = 9000;
 
 /// A downstream run that received a dispatch.
-pub(super) struct Downstream {
+pub(crate) struct Downstream {
     repo: &'static str,
     client_payload: Value,
     job: &'static str,
@@ -49,7 +49,7 @@ pub(super) struct Downstream {
 }
 
 /// Opens pull request 7 and returns the runs that its dispatches started, by repository.
-pub(super) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
+pub(crate) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
     world.send(&world.pull_request("opened")).await;
     world.settle().await;
     received(world)
@@ -92,14 +92,14 @@ impl Downstream {
     }
 
     /// The run and its job end in this way.
-    pub(super) async fn complete(&self, world: &World, conclusion: &str) {
+    pub(crate) async fn complete(&self, world: &World, conclusion: &str) {
         self.on_github(world, "completed", Some(conclusion));
         self.start(world).await;
         self.end(world, conclusion).await;
     }
 
     /// Sets the run's state on GitHub.
-    pub(super) fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
+    pub(crate) fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
         self.workflow_on_github(world, "ci.yml", status, conclusion);
     }
 
@@ -145,7 +145,7 @@ impl Downstream {
         })
     }
 
-    pub(super) fn run_again(self) -> Self {
+    pub(crate) fn run_again(self) -> Self {
         Self { attempt: self.attempt + 1, ..self }
     }
 
@@ -158,11 +158,11 @@ impl Downstream {
         world.report(Some(&token), body.to_string().into_bytes()).await
     }
 
-    pub(super) async fn start(&self, world: &World) -> (StatusCode, Value) {
+    pub(crate) async fn start(&self, world: &World) -> (StatusCode, Value) {
         self.report(world, &self.body("in_progress", None)).await
     }
 
-    pub(super) async fn end(&self, world: &World, conclusion: &str) -> (StatusCode, Value) {
+    pub(crate) async fn end(&self, world: &World, conclusion: &str) -> (StatusCode, Value) {
         self.report(world, &self.body("completed", Some(conclusion))).await
     }
 }

@@ -22,7 +22,7 @@ const CREATIONS: &str = "POST /repos/acme/upstream/check-runs";
 const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 
 #[tokio::test]
-pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
+pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -131,7 +131,7 @@ fn late(status: &'static str) -> CheckRun {
 }
 
 #[tokio::test]
-pub(super) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last() {
+pub(crate) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -152,7 +152,7 @@ pub(super) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_ar
 }
 
 #[tokio::test]
-pub(super) async fn check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it() {
+pub(crate) async fn check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it() {
     let world = World::new().await;
     world.send(&world.pull_request("opened")).await;
     let task = lease_verdict(&world).await;
@@ -168,7 +168,7 @@ pub(super) async fn check_run_is_not_created_while_a_worker_that_stopped_may_hav
 }
 
 #[tokio::test]
-pub(super) async fn check_run_that_two_workers_created_has_one_result() {
+pub(crate) async fn check_run_that_two_workers_created_has_one_result() {
     let world = World::new().await;
     let state = world.github.state();
     state.world.fail(CREATIONS, 1, Fault::Delay(Duration::from_secs(2)));
@@ -193,7 +193,7 @@ pub(super) async fn check_run_that_two_workers_created_has_one_result() {
 
 /// GitHub would leave it green while the new run goes on.
 #[tokio::test]
-pub(super) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its_name() {
+pub(crate) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its_name() {
     let world = World::new().await;
     let all = || {
         let all = world.github.state().world.all_check_runs(UPSTREAM);
@@ -235,7 +235,7 @@ pub(super) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
 
 /// The relay stopped before its request had left, so nobody answers it. Until then a required check stays green.
 #[tokio::test]
-pub(super) async fn check_run_whose_reopening_never_left_is_open_three_minutes_later() {
+pub(crate) async fn check_run_whose_reopening_never_left_is_open_three_minutes_later() {
     let world = World::new().await;
     open(&world).await("acme/four").complete(&world, "success").await;
     world.wait(Duration::from_secs(5 * 60)).await;
@@ -272,7 +272,7 @@ fn of_three(world: &World) -> Vec<(String, String, Option<String>)> {
 }
 
 #[tokio::test]
-pub(super) async fn worker_whose_lease_has_ended_changes_no_check_run() {
+pub(crate) async fn worker_whose_lease_has_ended_changes_no_check_run() {
     let world = World::new().await;
     open_labelled(&world).await;
     world.work().await;
@@ -293,7 +293,7 @@ pub(super) async fn worker_whose_lease_has_ended_changes_no_check_run() {
 }
 
 #[tokio::test]
-pub(super) async fn worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone() {
+pub(crate) async fn worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone() {
     let world = World::new().await;
     open_labelled(&world).await;
     let task = lease_verdict_of(&world, "acme/three").await;
@@ -315,7 +315,7 @@ pub(super) async fn worker_that_was_frozen_does_not_create_a_check_run_whose_lab
 }
 
 #[tokio::test]
-pub(super) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended() {
+pub(crate) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended() {
     let world = World::new().await;
     open_labelled(&world).await;
     let task = lease_verdict_of(&world, "acme/three").await;
@@ -334,7 +334,7 @@ pub(super) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_i
 }
 
 #[tokio::test]
-pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
+pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -376,7 +376,7 @@ pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
 
 /// It has no reporter, so nothing but the list of runs says whose it is.
 #[tokio::test]
-pub(super) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
+pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "success").await;
@@ -442,7 +442,7 @@ async fn rerun_of_a_verdict_or_of_all_checks_runs_both_workflows_again_that_have
 }
 
 #[tokio::test]
-pub(super) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
+pub(crate) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     // The job continues on an error.
@@ -466,7 +466,7 @@ pub(super) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
 }
 
 #[tokio::test]
-pub(super) async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
+pub(crate) async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
     let world = World::new().await;
     let limited = Fault::Answer {
         status: StatusCode::TOO_MANY_REQUESTS,

@@ -10,7 +10,7 @@ use super::*;
 use crate::limits;
 
 /// A stranger's pull request, with `head`.
-pub(super) async fn stranger(world: &World, action: &str, head: &str) {
+pub(crate) async fn stranger(world: &World, action: &str, head: &str) {
     strangers_pull(world, action, head, false).await;
 }
 
@@ -28,7 +28,7 @@ async fn strangers_pull(world: &World, action: &str, head: &str, draft: bool) {
 }
 
 /// The run of a stranger's pull request at the head of another one, whose own run ended like this.
-pub(super) async fn strangers_run_after(world: &World, end: &str) -> Downstream {
+pub(crate) async fn strangers_run_after(world: &World, end: &str) -> Downstream {
     let four = open(world).await("acme/four");
     four.complete(world, end).await;
     world.wait(5 * MINUTE).await;
@@ -38,7 +38,7 @@ pub(super) async fn strangers_run_after(world: &World, end: &str) -> Downstream 
 }
 
 #[tokio::test]
-pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
+pub(crate) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -61,7 +61,7 @@ pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_f
 
 /// A workflow may skip its tests for a draft, or for a pull request to another branch.
 #[tokio::test]
-pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
+pub(crate) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.of_job("lint").complete(&world, "success").await;
@@ -74,7 +74,7 @@ pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_chec
 
 /// The stranger fails the tests again, and then goes to a branch where the workflow leaves them out.
 #[tokio::test]
-pub(super) async fn failure_that_a_stranger_repeats_and_then_leaves_out_stays() {
+pub(crate) async fn failure_that_a_stranger_repeats_and_then_leaves_out_stays() {
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.complete(&world, "failure").await;
@@ -90,7 +90,7 @@ pub(super) async fn failure_that_a_stranger_repeats_and_then_leaves_out_stays() 
 
 /// Only so many deliveries of one author at a commit are read.
 #[tokio::test]
-pub(super) async fn author_cannot_hide_a_failure_behind_many_drafts() {
+pub(crate) async fn author_cannot_hide_a_failure_behind_many_drafts() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
@@ -105,7 +105,7 @@ pub(super) async fn author_cannot_hide_a_failure_behind_many_drafts() {
 }
 
 #[tokio::test]
-pub(super) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
+pub(crate) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
     // Those that are closed again have their runs cancelled.
     for end in ["success", "cancelled"] {
         let world = World::new().await;
@@ -157,7 +157,7 @@ async fn author_cannot_hide_behind_many_drafts_that_a_pull_request_has_no_answer
 }
 
 /// Another pull request of the author at the same commit, whose dispatch is received.
-pub(super) async fn draft_of_the_author(world: &World, number: u64) -> Downstream {
+pub(crate) async fn draft_of_the_author(world: &World, number: u64) -> Downstream {
     draft_at(world, number, "opened").await
 }
 
@@ -186,7 +186,7 @@ fn job_on_github(world: &World, run: u64, check_run_id: u64, conclusion: &str) {
 
 /// Not every job reports, and only GitHub knows how the others ended: of a large matrix on several pages.
 #[tokio::test]
-pub(super) async fn strangers_run_that_passes_all_that_reports_does_not_stand_for_a_failure_that_never_did()
+pub(crate) async fn strangers_run_that_passes_all_that_reports_does_not_stand_for_a_failure_that_never_did()
  {
     for (unreported, passed, expected) in [
         ("failure", 0, "failure"),
@@ -227,7 +227,7 @@ async fn failure_whose_jobs_github_does_not_show_is_not_replaced_by_another_pull
 
 /// A push's jobs have no check runs.
 #[tokio::test]
-pub(super) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_at_its_commit() {
+pub(crate) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_at_its_commit() {
     let world = World::listening(&[]).await;
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
@@ -251,7 +251,7 @@ pub(super) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_
 
 /// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
 #[tokio::test]
-pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
+pub(crate) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -272,7 +272,7 @@ pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_o
 
 /// The stranger's pull request has been answered once, so it is waited for when it asks again.
 #[tokio::test]
-pub(super) async fn stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result() {
+pub(crate) async fn stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result() {
     for (end, meanwhile) in [("failure", Some("failure")), ("success", None)] {
         let world = World::listening(&[]).await;
         let strangers = strangers_run_after(&world, end).await;
@@ -298,7 +298,7 @@ pub(super) async fn stranger_who_opens_a_pull_request_again_and_closes_it_change
 
 /// Against the branch of before, the workflow leaves out what counts. The tests wait for a machine.
 #[tokio::test]
-pub(super) async fn pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile()
+pub(crate) async fn pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile()
  {
     let world = World::listening(&[]).await;
     let strangers = strangers_run_after(&world, "success").await;
@@ -350,7 +350,7 @@ async fn new_account_that_sends_a_pull_request_to_a_branch_that_nobody_tests_cha
 
 /// Its workflow leaves out the tests of drafts.
 #[tokio::test]
-pub(super) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_commit() {
+pub(crate) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_commit() {
     let world = World::listening(&[]).await;
     strangers_pull(&world, "opened", HEAD, true).await;
     world.settle().await;
@@ -369,7 +369,7 @@ pub(super) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_
 
 /// GitHub cancels a job that takes longer than its workflow allows.
 #[tokio::test]
-pub(super) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() {
+pub(crate) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() {
     let world = World::listening(&[]).await;
     stranger(&world, "opened", HEAD).await;
     world.settle().await;
@@ -390,7 +390,7 @@ pub(super) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() 
 
 /// Downstream workflows cancel their run when a pull request is closed.
 #[tokio::test]
-pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result()
+pub(crate) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result()
 {
     for end in ["failure", "success"] {
         let world = World::new().await;
@@ -409,7 +409,7 @@ pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_
 
 /// A job that is killed can't report its end.
 #[tokio::test]
-pub(super) async fn job_of_a_strangers_cancelled_run_that_is_never_heard_of_again_changes_no_result()
+pub(crate) async fn job_of_a_strangers_cancelled_run_that_is_never_heard_of_again_changes_no_result()
  {
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "success").await;
@@ -426,7 +426,7 @@ pub(super) async fn job_of_a_strangers_cancelled_run_that_is_never_heard_of_agai
 }
 
 #[tokio::test]
-pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
+pub(crate) async fn job_that_a_strangers_run_skips_stays_failed() {
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.of_job("lint").complete(&world, "success").await;
@@ -438,7 +438,7 @@ pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
 
 /// New accounts cost nothing, and each may open a pull request at somebody else's commit.
 #[tokio::test]
-pub(super) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
+pub(crate) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;

@@ -5,12 +5,12 @@ use crcr_standin::world::PullRequest;
 use super::strangers::stranger;
 use super::*;
 
-pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 const THREE: &str = "crcr/acme/three/relay/dispatch";
 const EVEN_NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
 /// The status and the conclusion of the check run of this name.
-pub(super) fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
+pub(crate) fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let mut named = runs.into_iter().filter(|run| run.name == name && run.head_sha == HEAD);
     let found = named.next().map(|run| (run.status, run.conclusion));
@@ -18,13 +18,13 @@ pub(super) fn of(world: &World, name: &str) -> Option<(String, Option<String>)> 
     found
 }
 
-pub(super) fn ended(world: &World) -> Option<String> {
+pub(crate) fn ended(world: &World) -> Option<String> {
     of(world, DISPATCH).unwrap().1
 }
 
 /// With auto-merge, GitHub merges as soon as each required check has passed or was skipped.
 #[tokio::test]
-pub(super) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
+pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
     let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
@@ -53,7 +53,7 @@ fn received_heads(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-pub(super) async fn push_back_within_a_second_is_tested_in_whatever_order_its_webhooks_arrive() {
+pub(crate) async fn push_back_within_a_second_is_tested_in_whatever_order_its_webhooks_arrive() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let world = World::listening(&[]).await;
         let state = world.github.state();
@@ -87,7 +87,7 @@ pub(super) async fn push_back_within_a_second_is_tested_in_whatever_order_its_we
 }
 
 #[tokio::test]
-pub(super) async fn reports_from_a_renamed_default_branch_count_within_minutes() {
+pub(crate) async fn reports_from_a_renamed_default_branch_count_within_minutes() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     world.github.state().world.rename_default_branch("acme/four", "trunk");
@@ -132,7 +132,7 @@ async fn failure_reported_before_the_default_branch_was_renamed_still_counts() {
 }
 
 /// Somebody presses "Re-run" on the verdict on [`HEAD`].
-pub(super) async fn press_rerun(world: &World) {
+pub(crate) async fn press_rerun(world: &World) {
     let state = world.github.state();
     let shown = state.world.check_runs(UPSTREAM);
     let shown = shown.iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap();
@@ -142,7 +142,7 @@ pub(super) async fn press_rerun(world: &World) {
 }
 
 #[tokio::test]
-pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
+pub(crate) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
  {
     let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
@@ -160,7 +160,7 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
 }
 
 #[tokio::test]
-pub(super) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_has_left() {
+pub(crate) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_has_left() {
     let world = World::new().await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let three = open(&world).await("acme/three");
@@ -182,7 +182,7 @@ pub(super) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_h
 }
 
 #[tokio::test]
-pub(super) async fn run_that_github_creates_late_is_waited_for() {
+pub(crate) async fn run_that_github_creates_late_is_waited_for() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.complete(&world, "success").await;
@@ -199,7 +199,7 @@ pub(super) async fn run_that_github_creates_late_is_waited_for() {
 
 /// By the relay's clock the run began before it was asked for.
 #[tokio::test]
-pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_githubs() {
+pub(crate) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_githubs() {
     let world = World::with_clock_ahead(Duration::from_secs(30)).await;
     let ci = open(&world).await("acme/four");
     let silent = ci.in_run(RUN + 1);
@@ -210,7 +210,7 @@ pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_gith
 }
 
 #[tokio::test]
-pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet()
+pub(crate) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet()
 {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
@@ -233,7 +233,7 @@ pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
 /// The run of the earlier dispatch began before GitHub could create one of the later dispatch, so the other run is the
 /// later one's.
 #[tokio::test]
-pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too() {
+pub(crate) async fn failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too() {
     let world = World::listening(&[]).await;
     stranger(&world, "opened", NEWER).await;
     world.settle().await;
@@ -250,7 +250,7 @@ pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_st
 
 /// None of the runs reports. The two earlier ones are those of the two earlier dispatches, in whichever order.
 #[tokio::test]
-pub(super) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own() {
+pub(crate) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own() {
     let world = World::listening(&[]).await;
     for (action, head) in [("opened", NEWER), ("synchronize", EVEN_NEWER)] {
         stranger(&world, action, head).await;
@@ -330,7 +330,7 @@ async fn push_that_supersedes_4000_dispatches_is_accepted() {
 }
 
 #[tokio::test]
-pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
+pub(crate) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     for n in 0..120 {
@@ -346,7 +346,7 @@ pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
 }
 
 #[tokio::test]
-pub(super) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks() {
+pub(crate) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
@@ -381,7 +381,7 @@ fn answer_lists(world: &World, times: usize, runs: &[Value]) {
 
 /// GitHub's filtered lists are sometimes empty or old, so that a run which has reported isn't in them yet.
 #[tokio::test]
-pub(super) async fn list_without_a_run_that_has_reported_is_not_the_whole_list() {
+pub(crate) async fn list_without_a_run_that_has_reported_is_not_the_whole_list() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
@@ -398,7 +398,7 @@ pub(super) async fn list_without_a_run_that_has_reported_is_not_the_whole_list()
 }
 
 #[tokio::test]
-pub(super) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
+pub(crate) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
     for is_deleted in [false, true] {
         let world = World::listening(&[]).await;
         let ci = open(&world).await("acme/four");
@@ -426,7 +426,7 @@ pub(super) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
 }
 
 #[tokio::test]
-pub(super) async fn run_that_was_deleted_after_it_passed_has_passed() {
+pub(crate) async fn run_that_was_deleted_after_it_passed_has_passed() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
@@ -447,7 +447,7 @@ pub(super) async fn run_that_was_deleted_after_it_passed_has_passed() {
 }
 
 #[tokio::test]
-pub(super) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_success() {
+pub(crate) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_success() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
@@ -473,7 +473,7 @@ fn title(world: &World) -> String {
 
 /// The repository is taken out of the App's installation, or made private, while the run goes on.
 #[tokio::test]
-pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason()
+pub(crate) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason()
 {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
@@ -511,7 +511,7 @@ pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
 
 /// A run that may be the dispatch's is open, and can't be read any more.
 #[tokio::test]
-pub(super) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_more_ends_the_verdict()
+pub(crate) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_more_ends_the_verdict()
  {
     let world = World::listening(&[]).await;
     stranger(&world, "opened", NEWER).await;
@@ -537,7 +537,7 @@ pub(super) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_mo
 }
 
 #[tokio::test]
-pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
+pub(crate) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
         let world = World::listening(&[]).await;
         let four = open(&world).await("acme/four");
@@ -553,7 +553,7 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
 /// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the
 /// file.
 #[tokio::test]
-pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
+pub(crate) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
     let world = World::listening(&[]).await;
     let newer = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
     newer.workflow_on_github(&world, "gpu.yml", "completed", Some("success"));
@@ -570,7 +570,7 @@ pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_t
 }
 
 #[tokio::test]
-pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
+pub(crate) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -582,7 +582,7 @@ pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passe
 }
 
 #[tokio::test]
-pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
+pub(crate) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("mostly_harmless"));
@@ -592,7 +592,7 @@ pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
 }
 
 #[tokio::test]
-pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
+pub(crate) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
@@ -602,7 +602,7 @@ pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
 }
 
 #[tokio::test]
-pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
+pub(crate) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
     for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
         let world = World::listening(&[]).await;
         let four = open(&world).await("acme/four");
@@ -624,7 +624,7 @@ pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
 }
 
 #[tokio::test]
-pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
+pub(crate) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
     let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");
     three.complete(&world, "success").await;
@@ -637,7 +637,7 @@ pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_op
 }
 
 #[tokio::test]
-pub(super) async fn required_check_appears_although_a_replica_that_reads_the_allowlist_later_evaluates_it_first()
+pub(crate) async fn required_check_appears_although_a_replica_that_reads_the_allowlist_later_evaluates_it_first()
  {
     let mut world = World::new().await;
     let _ = open(&world).await;
@@ -653,7 +653,7 @@ pub(super) async fn required_check_appears_although_a_replica_that_reads_the_all
 }
 
 #[tokio::test]
-pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
+pub(crate) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
     let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let four = open(&world).await("acme/four");
@@ -678,7 +678,7 @@ async fn check_of_a_backend_that_goes_from_l4_to_l3_tells_of_no_label_that_was_r
 }
 
 #[tokio::test]
-pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
+pub(crate) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -694,7 +694,7 @@ pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
 }
 
 #[tokio::test]
-pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed()
+pub(crate) async fn check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed()
  {
     let world = World::listening(&[]).await;
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
@@ -714,7 +714,7 @@ pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_it
 }
 
 #[tokio::test]
-pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
+pub(crate) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
     let world = World::listening(&[]).await;
     let state = world.github.state();
     let opened = world.pull_request("opened");
@@ -731,7 +731,7 @@ pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_
 
 /// The push to a branch upstream was tested without check runs.
 #[tokio::test]
-pub(super) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit()
+pub(crate) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit()
  {
     let world = World::listening(&[]).await;
     let state = world.github.state();
