@@ -13,7 +13,7 @@ enum StrangerChoice {
     Words,
     /// Any part of a word, such as the version of a package of npm, which may be an address.
     Part,
-    /// The first word that is no option.
+    /// The first word that isn't an option.
     First,
 }
 

@@ -28,8 +28,8 @@ pub fn is_privileged(event: &str) -> bool {
 /// Events of which runs for a fork have no secret and a token that only reads.
 pub const FORKS: [&str; 3] = ["pull_request", "pull_request_review", "pull_request_review_comment"];
 
-/// Events whose runs have code that is in the repository. What a workflow says of its own events is no sign of one: the
-/// workflow of a fork's pull request is the fork's, and may be started by others under the same name.
+/// Events that only run code of the repository itself. The `on` of a workflow doesn't prove that one of them started it:
+/// a fork's pull request brings its own copy of the file, which may have the same name and other events.
 const OF_READ_CODE: [&str; 4] = ["merge_group", "push", "release", "schedule"];
 
 /// Where an event names a pull request, whatever the event.

@@ -367,8 +367,8 @@ impl WorkflowSet {
     }
 }
 
-/// Whether the revision of a checkout is a branch or a tag, whatever an expression in its name stands for: one that begins
-/// by a fixed word is no hash and no pull request.
+/// Whether a checkout's revision is a branch or a tag, whatever an expression in it stands for. One that begins with a
+/// fixed word can't be a hash or a pull request.
 fn is_branch(revision: Option<&ContextReach>) -> bool {
     revision.is_none_or(|reach| {
         reach.texts.iter().map(|text| text.trim()).all(|text| {

@@ -22,7 +22,7 @@ const MAX_DETAILS: usize = 1000;
 
 /// Which tests of a report may be attempts of one another.
 #[derive(Debug, Default)]
-pub(crate) struct Repetitions {
+pub(crate) struct AttemptFinder {
     candidates: Vec<PossibleAttempt>,
 }
 
@@ -35,7 +35,7 @@ struct PossibleAttempt {
     repeats: RepeatedTest,
 }
 
-impl Repetitions {
+impl AttemptFinder {
     pub(crate) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
         // What is said of a suite again and again is one failure.
         let is_candidate = match element.repeats {

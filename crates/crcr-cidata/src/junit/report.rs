@@ -10,7 +10,7 @@ use crcr_domain::ci_data::test_run::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::attempts::{Repetitions, SuiteRanges};
+use super::attempts::{AttemptFinder, SuiteRanges};
 use super::findings::{JunitFinding, JunitGrade, JunitRule};
 use super::reader::read_cases;
 use super::summary::{JunitError, JunitSummary};
@@ -38,7 +38,7 @@ impl TestReport {
     /// Reads a report. One that is truncated, or stops being XML, yields the tests up to there.
     pub fn read(input: impl Read) -> Result<Self, JunitError> {
         let mut cases: Vec<TestCase> = Vec::new();
-        let mut repetitions = Repetitions::default();
+        let mut repetitions = AttemptFinder::default();
         let mut ranges = SuiteRanges::default();
         let mut texts = 0;
         let mut summary = read_cases(input, |mut case, element| {

@@ -23,8 +23,8 @@ pub(crate) struct OpenSuite {
     pub class_prefix: Option<String>,
     pub element: SuiteElement,
     pub line: u64,
-    pub declared: Declared,
-    pub counted: Counted,
+    pub declared: DeclaredSums,
+    pub counted: CountedResults,
     pub marks: CaseMarks,
     /// Whether it counts tests that failed at first, and marks them: Firebase Test Lab.
     pub has_flakes: bool,
@@ -89,7 +89,7 @@ impl LinterReport {
 
 /// The sums in the attributes of a suite.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredSums {
     pub tests: u64,
     pub failures: u64,
     pub errors: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Declared {
     of_kinds: u64,
 }
 
-impl Declared {
+impl DeclaredSums {
     pub(crate) fn read(&mut self, attribute: &str, sum: u64) {
         match attribute {
             "failures" => self.failures = sum,
@@ -124,7 +124,7 @@ impl Declared {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counted {
+pub(crate) struct CountedResults {
     pub tests: u64,
     /// Elements, of which a test that is repeated has several, and rows of suites.
     pub failures: u64,
@@ -168,7 +168,7 @@ impl TextSink for NodeSums {
 
 /// Failures and errors that are declared and have no test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hidden {
+pub(crate) struct HiddenResults {
     /// The kind of the first failure.
     pub kind: TestDetailKind,
     pub count: u64,
@@ -189,8 +189,8 @@ impl OpenSuite {
             errors_are_failures: false,
             element: SuiteElement { number: 0, run: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
-            declared: Declared::default(),
-            counted: Counted::default(),
+            declared: DeclaredSums::default(),
+            counted: CountedResults::default(),
             has_failed: false,
             is_aborted: false,
             may_sum_up: false,
@@ -226,7 +226,7 @@ impl OpenSuite {
     }
 
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
-    pub(crate) fn hidden_failures(&mut self) -> Option<Hidden> {
+    pub(crate) fn hidden_failures(&mut self) -> Option<HiddenResults> {
         let declares_attempts = self.declares_attempts();
         let Self { declared, counted, .. } = self;
         let errors = if self.errors_are_failures { 0 } else { declared.errors };
@@ -247,7 +247,7 @@ impl OpenSuite {
         }
         // Catch2, doctest and Boost.Test declare assertions, of which each failed one is an element.
         let are_assertions = said == counted.details && seen > 0;
-        (!are_assertions).then_some(Hidden { kind, count })
+        (!are_assertions).then_some(HiddenResults { kind, count })
     }
 
     /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
@@ -289,7 +289,7 @@ impl OpenSuite {
     }
 }
 
-impl Counted {
+impl CountedResults {
     pub(crate) fn add(&mut self, inner: &Self) {
         self.tests += inner.tests;
         self.failures += inner.failures;

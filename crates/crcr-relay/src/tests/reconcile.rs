@@ -378,17 +378,20 @@ async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_
     assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
 }
 
+/// What the next comparison with GitHub dispatches.
+async fn dispatched_by_reconcile(world: &World) -> Vec<String> {
+    world.later(2 * limits::RECONCILE_INTERVAL);
+    let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+    world.settle().await;
+    world.dispatched()
+}
+
 /// Such as that of a bot, which calls stale what nobody has touched for two months.
 #[tokio::test]
 async fn comment_on_a_pull_request_of_months_ago_has_nothing_dispatched_again() {
     let world = World::new().await;
-    let look = async || {
-        world.later(2 * limits::RECONCILE_INTERVAL);
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-        world.dispatched()
-    };
+    let look = async || dispatched_by_reconcile(&world).await;
     assert_eq!(look().await, Vec::<String>::new());
     world.send(&world.pull_request("opened")).await;
     world.settle().await;
@@ -412,13 +415,7 @@ async fn comment_on_a_pull_request_of_months_ago_has_nothing_dispatched_again() 
 #[tokio::test]
 async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now() {
     let world = World::new().await;
-    let look = async || {
-        world.later(2 * limits::RECONCILE_INTERVAL);
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-        world.dispatched()
-    };
+    let look = async || dispatched_by_reconcile(&world).await;
     world.change(|pull| pull.draft = true);
     world.send(&world.pull_request("opened")).await;
     world.settle().await;

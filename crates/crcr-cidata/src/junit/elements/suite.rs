@@ -12,8 +12,8 @@ use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{
-    CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds, without_program,
-    without_worker,
+    CaseMarks, DeclaredSums, HiddenResults, LinterReport, OpenSuite, without_builds,
+    without_program, without_worker,
 };
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
@@ -51,7 +51,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
     pub(crate) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let (mut has_id, mut has_name, mut is_named) = (false, false, false);
-        let mut declared = Declared::default();
+        let mut declared = DeclaredSums::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
         let mut is_xctest = false;
         let (mut linter, mut is_biome, mut is_stylelint) = (None, false, false);
@@ -361,7 +361,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     /// Failures that a suite declares and no test has are one row. The rest is only counted.
-    fn add_hidden(&mut self, hidden: Hidden, what: &str, seen: u64) -> Result<(), JunitError> {
+    fn add_hidden(
+        &mut self,
+        hidden: HiddenResults,
+        what: &str,
+        seen: u64,
+    ) -> Result<(), JunitError> {
         let text = match seen {
             0 => format!("{what}, and no test in it failed"),
             seen => format!("{what}, and only {seen} of its tests failed"),

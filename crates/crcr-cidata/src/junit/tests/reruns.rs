@@ -349,7 +349,7 @@ fn test_that_testng_skipped_to_run_it_again_is_one_test_and_flaky_if_it_passed()
     assert_eq!(report.cases[0].details[0].kind, TestDetailKind::Rerun);
     assert_eq!(report.cases[1].message(), Some("no"));
     assert_eq!(of("another.xsd", &retried).tally.flaky, 0);
-    // Skips of JUnit and of a setup that failed, and tests of one name that are no attempts.
+    // JUnit's own skips, those after a set-up that failed, and different tests with one name.
     let of_junit = "<skipped message='no' type='TestAbortedException'>at</skipped>";
     for tests in [
         [("a", of_junit), ("a", "")],

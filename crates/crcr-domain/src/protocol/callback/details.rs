@@ -377,7 +377,8 @@ fn test_list(value: &Value) -> Result<(Vec<FailedTest>, usize), String> {
     }
 }
 
-/// Texts are cut, and odd optional values are left out. A text alone is a name. `None` if there is no name.
+/// Long texts are cut, and optional values of another type are left out. A test may be given as its name alone.
+/// Returns `None` for a test without a name.
 fn failed_test(test: &Value) -> Option<FailedTest> {
     let cut = |value: &Value, most: usize| -> Option<String> {
         let text = value.as_str().filter(|text| !text.is_empty())?;

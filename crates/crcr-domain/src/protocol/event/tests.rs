@@ -249,7 +249,7 @@ fn pushes_to_the_default_branch_or_configured_refs_are_accepted() {
     }
 }
 
-/// Its results would belong to an object that is no commit.
+/// Otherwise its results belong to the tag's own object, which no page shows.
 #[test]
 fn push_of_an_annotated_tag_is_about_the_commit_that_it_names() {
     let chosen = EventFilter { push_refs: vec!["*".to_owned()], ..filter() };

@@ -7,7 +7,7 @@ use crcr_domain::protocol::identity::{BuildkiteClaims, CallerIdentity, ProviderC
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 
-use super::token::Verified;
+use super::token::VerifiedToken;
 use super::{AuthError, printable};
 
 const MAX_BYTES: usize = 256 * 1024;
@@ -167,7 +167,7 @@ fn scalar(value: &Value) -> Option<String> {
 /// The caller's identity. 401 without the ids; 403 for an unknown pipeline or a wrong claim.
 pub(crate) fn identity(
     issuer: &str,
-    token: &Verified,
+    token: &VerifiedToken,
     providers: &ProviderMap,
 ) -> Result<CallerIdentity, AuthError> {
     let ids = token.text("organization_id").zip(token.text("pipeline_id"));

@@ -4,10 +4,10 @@ use crcr_domain::RepoName;
 use crcr_domain::protocol::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
 
 use super::AuthError;
-use super::token::Verified;
+use super::token::VerifiedToken;
 
 /// The caller's identity. 401 without a `repository`.
-pub(crate) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity, AuthError> {
+pub(crate) fn identity(issuer: &str, token: &VerifiedToken) -> Result<CallerIdentity, AuthError> {
     let repository = token.text("repository").and_then(|name| RepoName::new(&name).ok());
     let missing = || AuthError::unauthorized("GitHub OIDC token missing 'repository' claim");
     Ok(CallerIdentity {

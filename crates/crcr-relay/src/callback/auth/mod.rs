@@ -22,7 +22,7 @@ use serde::Serialize;
 use url::Url;
 
 pub use buildkite::{ProviderMap, ProviderMapError};
-use token::{Refused, Token};
+use token::{Token, TokenRefusal};
 
 use crate::limits;
 
@@ -109,10 +109,10 @@ impl AuthError {
         Self::unauthorized("Invalid authorization token")
     }
 
-    fn refused(why: &Refused) -> Self {
+    fn refused(why: &TokenRefusal) -> Self {
         match why {
-            Refused::Signature => Self::invalid(),
-            Refused::Early { wait } if *wait <= limits::EARLY_TOKEN => Self {
+            TokenRefusal::Signature => Self::invalid(),
+            TokenRefusal::Early { wait } if *wait <= limits::EARLY_TOKEN => Self {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 detail: format!(
                     "the authorization token is good, but {why}: the clock may be behind, try again in {} s",
@@ -206,7 +206,7 @@ impl Verifier {
         match token.check_claims(&self.audience, now) {
             // Whether it is worth waiting for shows when its signature has been checked.
             Ok(_) => {}
-            Err(Refused::Early { wait }) if wait <= limits::EARLY_TOKEN => {}
+            Err(TokenRefusal::Early { wait }) if wait <= limits::EARLY_TOKEN => {}
             Err(why) => return Err(AuthError::refused(&why)),
         }
         let key = jwks.key(&kid, now).await.map_err(|error| match error {

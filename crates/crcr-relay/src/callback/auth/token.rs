@@ -33,7 +33,7 @@ struct Header {
 }
 
 /// The claims of a verified token.
-pub(crate) struct Verified {
+pub(crate) struct VerifiedToken {
     claims: Map<String, Value>,
     /// Digest of the signed part, which identifies the token.
     digest: String,
@@ -42,7 +42,7 @@ pub(crate) struct Verified {
 
 /// Why a token is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum TokenRefusal {
     #[error("the signature doesn't fit the key")]
     Signature,
     #[error("`{0}` is missing or of a wrong type")]
@@ -91,18 +91,18 @@ impl<'a> Token<'a> {
         issuer: &str,
         audience: &str,
         now: Timestamp,
-    ) -> Result<Verified, Refused> {
+    ) -> Result<VerifiedToken, TokenRefusal> {
         let message = self.message.as_bytes();
         let good = jsonwebtoken::crypto::verify(self.signature, message, key, Algorithm::RS256);
         if !good.unwrap_or(false) {
-            return Err(Refused::Signature);
+            return Err(TokenRefusal::Signature);
         }
         if self.claims.get("iss").and_then(Value::as_str) != Some(issuer) {
-            return Err(Refused::Claim("iss"));
+            return Err(TokenRefusal::Claim("iss"));
         }
         let expires_at = self.check_claims(audience, now)?;
         let digest = digest(message);
-        Ok(Verified { claims: self.claims, digest, expires_at })
+        Ok(VerifiedToken { claims: self.claims, digest, expires_at })
     }
 
     /// Checks audience and times, also of a token whose signature nobody has checked. Returns when it
@@ -111,34 +111,34 @@ impl<'a> Token<'a> {
         &self,
         audience: &str,
         now: Timestamp,
-    ) -> Result<Timestamp, Refused> {
+    ) -> Result<Timestamp, TokenRefusal> {
         let ours = match self.claims.get("aud") {
             Some(Value::String(one)) => one == audience,
             Some(Value::Array(many)) => many.iter().any(|one| one == audience),
-            _ => return Err(Refused::Claim("aud")),
+            _ => return Err(TokenRefusal::Claim("aud")),
         };
         if !ours {
-            return Err(Refused::Audience);
+            return Err(TokenRefusal::Audience);
         }
         let now = now.as_duration().as_secs_f64();
         let time = |name| match self.claims.get(name) {
             None => Ok(None),
-            Some(value) => value.as_f64().map(Some).ok_or(Refused::Claim(name)),
+            Some(value) => value.as_f64().map(Some).ok_or(TokenRefusal::Claim(name)),
         };
-        let expires = time("exp")?.ok_or(Refused::Claim("exp"))?;
-        let issued = time("iat")?.ok_or(Refused::Claim("iat"))?;
+        let expires = time("exp")?.ok_or(TokenRefusal::Claim("exp"))?;
+        let issued = time("iat")?.ok_or(TokenRefusal::Claim("iat"))?;
         if now >= expires + LEEWAY {
-            return Err(Refused::Expired);
+            return Err(TokenRefusal::Expired);
         }
         // GitHub's tokens are valid from ten minutes before they are issued, for clocks that are behind. When it was
         // issued only counts for an issuer that doesn't say from when a token is valid.
         let early = time("nbf")?.unwrap_or(issued) - (now + LEEWAY);
         if early > 0.0 {
             let wait = Duration::try_from_secs_f64(early.ceil()).unwrap_or(Duration::MAX);
-            return Err(Refused::Early { wait });
+            return Err(TokenRefusal::Early { wait });
         }
         #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer")]
-        Timestamp::from_second(expires as i64).map_err(|_| Refused::Claim("exp"))
+        Timestamp::from_second(expires as i64).map_err(|_| TokenRefusal::Claim("exp"))
     }
 }
 
@@ -148,7 +148,7 @@ fn decoded<T: DeserializeOwned>(name: &str, part: &str) -> Result<T, String> {
     serde_json::from_slice(&json).map_err(|error| format!("the token's {name}: {error}"))
 }
 
-impl Verified {
+impl VerifiedToken {
     pub(crate) fn id(&self) -> String {
         self.text("jti").unwrap_or_else(|| self.digest.clone())
     }
