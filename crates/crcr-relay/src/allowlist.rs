@@ -2,7 +2,7 @@
 //! version is invalid, the last good one stays in force and operators are told. The last good version
 //! is kept in the store, so that it is in force after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +75,9 @@ struct KeptAllowlist {
     text: String,
     etag: Option<String>,
     loaded_at: Timestamp,
+    /// Every name that an earlier version had and the next one didn't. It may be listed again.
+    #[serde(default)]
+    removed: BTreeSet<RepoName>,
 }
 
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -235,7 +238,7 @@ impl AllowlistSource {
                 let mut changed = std::mem::take(&mut state.changed);
                 // Without a version before it, nothing was evaluated.
                 if let Some(before) = &state.policy {
-                    changed.extend(changed_entries(Some(before), &policy));
+                    add_changes(&mut changed, changed_entries(Some(before), &policy));
                 }
                 *state = AllowlistState {
                     policy: Some(Arc::new(policy)),
@@ -261,27 +264,33 @@ impl AllowlistSource {
     /// same transaction. Returns whether that is done.
     async fn store_version(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(store) = &self.store else { return Ok(true) };
-        let (kept, policy, changed_here) = {
+        let (mut kept, policy, changed_here) = {
             let state = self.state.lock();
             let (Some(loaded_at), Some(policy)) = (state.loaded_at, &state.policy) else {
                 return Ok(true);
             };
             let text = String::from_utf8_lossy(&state.text).into_owned();
             let (url, etag) = (self.url.to_string(), state.etag.clone());
-            let kept = KeptAllowlist { url, text, etag, loaded_at };
+            let removed = BTreeSet::new();
+            let kept = KeptAllowlist { url, text, etag, loaded_at, removed };
             (kept, Arc::clone(policy), state.changed.clone())
         };
         let stored: Versioned<KeptAllowlist> =
             read_record(store.as_ref(), state_records::allowlist_key()).await?;
-        let mut batch = WriteBatch::default();
-        batch.update(&stored, &kept, Timestamp::MAX);
         let text_before = stored.value.as_ref().map(|before| &before.text);
         let before = text_before
             .and_then(|text| Allowlist::parse(text.as_bytes(), &self.upstream).accepted().ok());
         let mut changed = changed_entries(before.as_ref(), &policy);
-        for (repo, was_listed) in changed_here {
-            *changed.entry(repo).or_default() |= was_listed;
+        add_changes(&mut changed, changed_here);
+        kept.removed = stored.value.as_ref().map(|it| it.removed.clone()).unwrap_or_default();
+        for (repo, was_listed) in &mut changed {
+            *was_listed |= kept.removed.contains(repo);
+            if policy.get(repo).is_none() {
+                kept.removed.insert(repo.clone());
+            }
         }
+        let mut batch = WriteBatch::default();
+        batch.update(&stored, &kept, Timestamp::MAX);
         for (repo, was_listed) in changed {
             if text_before.is_some() {
                 batch.tasks.push(TaskKind::backend_checks(&repo, was_listed).task(now));
@@ -312,4 +321,11 @@ fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> BTreeMap<Re
     let was_listed = |repo: &RepoName| before.is_some_and(|list| list.get(repo).is_some());
     let all = removed.chain(changed);
     all.map(|entry| (entry.repo.clone(), was_listed(&entry.repo))).collect()
+}
+
+/// Adds what another change of the allowlist is about: a repository was listed if it was before any of them.
+fn add_changes(all: &mut BTreeMap<RepoName, bool>, more: BTreeMap<RepoName, bool>) {
+    for (repo, was_listed) in more {
+        *all.entry(repo).or_default() |= was_listed;
+    }
 }
