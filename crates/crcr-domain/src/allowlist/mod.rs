@@ -15,6 +15,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::allowlist::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
+use crate::protocol::event::EventName;
 use crate::repo::{Oncall, RepoName};
 use crate::yaml::scalar;
 
@@ -47,6 +48,14 @@ impl AllowlistEntry {
     pub fn takes_merge_groups(&self) -> bool {
         self.events.contains(EventKind::MergeGroup)
             || (self.is_dispatched_to() && self.level.blocks_merge())
+    }
+
+    /// Whether such an event is dispatched to it.
+    pub fn takes(&self, event: &EventName) -> bool {
+        match event {
+            EventName::MergeGroup => self.takes_merge_groups(),
+            _ => self.is_dispatched_to(),
+        }
     }
 
     /// When its results become a check run on the upstream pull request.

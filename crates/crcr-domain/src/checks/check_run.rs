@@ -359,6 +359,10 @@ pub fn withdrawn_content(
             Conclusion::Skipped,
             "No label asks for this backend; results go to the HUD only".to_owned(),
         ),
+        CheckRunVisibility::NoneOfEvents => (
+            Conclusion::Neutral,
+            "The repository's entry in the allowlist takes such events no longer".to_owned(),
+        ),
         CheckRunVisibility::NoneAtLevel(None) => (
             Conclusion::Neutral,
             "The repository was removed from the allowlist; its results aren't shown".to_owned(),
@@ -716,10 +720,13 @@ mod tests {
 
     #[test]
     fn withdrawn_check_run_ends_and_says_why() {
-        use CheckRunVisibility::{NoneAtLevel, NoneForEvent, NoneWithoutLabel, Shown};
+        use CheckRunVisibility::{
+            NoneAtLevel, NoneForEvent, NoneOfEvents, NoneWithoutLabel, Shown,
+        };
         let level = context(Level::L3);
         for (why, expected) in [
             (NoneWithoutLabel, (Conclusion::Skipped, "No label asks for this backend")),
+            (NoneOfEvents, (Conclusion::Neutral, "takes such events no longer")),
             (NoneAtLevel(None), (Conclusion::Neutral, "was removed from the allowlist")),
             (NoneAtLevel(Some(Level::L2)), (Conclusion::Neutral, "The repository is at L2 now")),
         ] {

@@ -111,6 +111,8 @@ pub struct RefusedRerun {
 pub struct CurrentEntry<'a> {
     pub level: Level,
     pub device: Option<&'a Device>,
+    /// Whether its events include such a one.
+    pub takes_event: bool,
 }
 
 /// Whether a dispatch has check runs on the upstream pull request.
@@ -121,6 +123,8 @@ pub enum CheckRunVisibility {
     NoneForEvent,
     /// The level has no check runs. `None`: the repository was removed from the allowlist.
     NoneAtLevel(Option<Level>),
+    /// The backend's entry takes such events no longer.
+    NoneOfEvents,
     /// At L3, and the pull request doesn't have the device's label.
     NoneWithoutLabel,
 }
@@ -250,6 +254,9 @@ impl Dispatch {
             None | Some(CheckRunPolicy::Never) => {
                 CheckRunVisibility::NoneAtLevel(entry.map(|entry| entry.level.min(self.level)))
             }
+            Some(_) if entry.is_some_and(|entry| !entry.takes_event) => {
+                CheckRunVisibility::NoneOfEvents
+            }
             // At L3 only repositories that subscribe to merge groups get them.
             Some(CheckRunPolicy::WhenLabelled)
                 if !in_merge_queue
@@ -284,7 +291,8 @@ impl Dispatch {
 
     /// Whether the dispatch has check runs by the level and labels when the event arrived.
     pub fn has_check_run_when_dispatched(&self, prefix: &str) -> bool {
-        let entry = CurrentEntry { level: self.level, device: self.device.as_ref() };
+        let device = self.device.as_ref();
+        let entry = CurrentEntry { level: self.level, device, takes_event: true };
         self.check_runs(Some(entry), &self.labels, prefix) == CheckRunVisibility::Shown
     }
 
@@ -388,8 +396,12 @@ mod tests {
                         let ends = [EventName::Push, EventName::Landed, EventName::Probe]
                             .contains(&event)
                             || action == Some(Closed);
-                        let entry =
-                            level_now.map(|level| CurrentEntry { level, device: Some(&device) });
+                        let current = |level| CurrentEntry {
+                            level,
+                            device: Some(&device),
+                            takes_event: true,
+                        };
+                        let entry = level_now.map(current);
                         let expected = match level_now {
                             _ if ends => CheckRunVisibility::NoneForEvent,
                             _ if level == Level::L1 => {
@@ -411,6 +423,16 @@ mod tests {
                             "{event} {action:?} {level} {level_now:?} {labels:?}"
                         );
                         shown += usize::from(found == CheckRunVisibility::Shown);
+                        let unasked =
+                            entry.map(|entry| CurrentEntry { takes_event: false, ..entry });
+                        let not_taken = dispatch.check_runs(unasked, labels, "ciflow/crcr/");
+                        let expected = match expected {
+                            CheckRunVisibility::Shown | CheckRunVisibility::NoneWithoutLabel => {
+                                CheckRunVisibility::NoneOfEvents
+                            }
+                            other => other,
+                        };
+                        assert_eq!(not_taken, expected, "{event} {action:?} {level} {level_now:?}");
                     }
                 }
             }

@@ -80,7 +80,8 @@ impl Head {
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
             let labels = pull.map_or(&dispatch.labels, |pull| &pull.labels);
-            (dispatch.check_runs(entry.map(current), labels, prefix), dispatch)
+            let entry = entry.map(|entry| current(entry, dispatch));
+            (dispatch.check_runs(entry, labels, prefix), dispatch)
         });
         // Links and oncalls go to one that still has the commit, and not to what anybody may have opened there.
         let (check_runs, pull_request) = shown
@@ -344,14 +345,16 @@ fn visibility_rank(visibility: CheckRunVisibility) -> u8 {
     match visibility {
         CheckRunVisibility::Shown => 0,
         CheckRunVisibility::NoneWithoutLabel => 1,
-        CheckRunVisibility::NoneAtLevel(_) => 2,
-        CheckRunVisibility::NoneForEvent => 3,
+        CheckRunVisibility::NoneOfEvents => 2,
+        CheckRunVisibility::NoneAtLevel(_) => 3,
+        CheckRunVisibility::NoneForEvent => 4,
     }
 }
 
-/// The entry of a backend, as far as check runs depend on it.
-pub(crate) fn current(entry: &AllowlistEntry) -> CurrentEntry<'_> {
-    CurrentEntry { level: entry.level, device: entry.device.as_ref() }
+/// The entry of a backend, as far as the check runs of a dispatch depend on it.
+fn current<'a>(entry: &'a AllowlistEntry, dispatch: &Dispatch) -> CurrentEntry<'a> {
+    let (level, device) = (entry.level, entry.device.as_ref());
+    CurrentEntry { level, device, takes_event: entry.takes(&dispatch.event) }
 }
 
 /// Whether nothing more is expected of runs whose state isn't known. While the commit had no check runs, nobody asked

@@ -21,7 +21,8 @@ pub(crate) async fn dispatch_again(
     repo: &RepoName,
     head: &Head,
 ) -> Result<(), TaskError> {
-    let Some(entry) = required_entry(relay, repo)? else { return Ok(()) };
+    let entry = required_entry(relay, repo)?.filter(AllowlistEntry::is_dispatched_to);
+    let Some(entry) = entry else { return Ok(()) };
     for (before, pull) in head.outdated() {
         if let Some(delivery) = pull.deliveries.last() {
             dispatch_newest(relay, &entry, (before, pull), delivery).await?;

@@ -2,7 +2,9 @@
 
 use crcr_store::{SetInsert, WriteBatch};
 
-use super::verdicts::{MINUTE, of};
+use super::super::support::ALLOWLIST;
+use super::branches::send_to_another_branch;
+use super::verdicts::{MINUTE, ended, of};
 use super::*;
 use crate::{limits, state_records};
 
@@ -101,4 +103,100 @@ async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_come
     assert!(runs.iter().all(|run| run.head_sha == waiting), "the others have left the queue");
     let verdict = runs.iter().find(|run| run.name == DISPATCH).unwrap();
     assert_eq!(verdict.conclusion.as_deref(), Some("success"));
+}
+
+/// What was opened meanwhile was dispatched to the others only.
+#[tokio::test]
+async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_when_it_returns() {
+    let world = World::new().await;
+    world.enforce("L2: [acme/two]\n").await;
+    world.settle().await;
+    let _ = open(&world).await;
+    assert_eq!(of(&world, DISPATCH), None);
+    // That it was listed is known after a restart, too.
+    let world = world.restart(&[]).await;
+    world.enforce(ALLOWLIST).await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    received(&world)("acme/four").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn versions_that_come_while_the_store_is_down_count_as_they_followed_each_other() {
+    let world = World::new().await;
+    world.github.state().world.install("acme/five");
+    let _ = open(&world).await;
+    world.rename("record", "away");
+    world.enforce(&ALLOWLIST.replace("acme/one", "acme/one, acme/five")).await;
+    world.enforce(ALLOWLIST).await;
+    world.rename("away", "record");
+    world.enforce(&format!("{ALLOWLIST}  - acme/five: [erin]\n")).await;
+    world.settle().await;
+    let five = of(&world, "crcr/acme/five/relay/dispatch");
+    assert_eq!(five, Some(("queued".to_owned(), None)), "it was listed before");
+}
+
+/// What it doesn't take any more blocks nobody.
+#[tokio::test]
+async fn required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_more() {
+    let world = World::new().await;
+    open(&world).await("acme/four").complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let list =
+        |events: &str| format!("L4:\n  - acme/four: {{oncalls: [dave], events: [{events}]}}\n");
+    for (events, shown) in [
+        ("nightly", "neutral"),
+        ("nightly, pull_request", "failure"),
+        ("nightly, merge_group", "neutral"),
+    ] {
+        world.enforce(&list(events)).await;
+        world.settle().await;
+        assert_eq!(ended(&world).as_deref(), Some(shown), "{events}");
+        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(shown), "{events}");
+    }
+    // Nor is it asked again when another branch is to be tested.
+    send_to_another_branch(&world).await;
+    world.enforce(&list("nightly")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+/// A queue waits for a required check until it ends, or gives the group up.
+#[tokio::test]
+async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_groups_any_more() {
+    let world = World::new().await;
+    let state = world.github.state();
+    state.world.add_commit(UPSTREAM, NEWER);
+    let payload = state.merge_group_payload(UPSTREAM, NEWER);
+    world.send(&state.world.delivery("merge_group", &payload)).await;
+    world.settle().await;
+    let four = received(&world)("acme/four");
+    let shown = || {
+        let runs = state.world.check_runs(UPSTREAM);
+        let run = runs.into_iter().find(|run| run.name == DISPATCH && run.head_sha == NEWER);
+        run.map(|run| (run.status, run.conclusion))
+    };
+    let (queued, neutral) =
+        (("queued".to_owned(), None), ("completed".to_owned(), Some("neutral".to_owned())));
+    assert_eq!(shown(), Some(queued.clone()));
+    let at_l3 = "L3:\n  npu:\n    acme/four: {oncalls: [dave], events: [EVENTS]}\n";
+    for (list, expected) in [
+        ("L2: [acme/two]\n", &neutral),
+        (ALLOWLIST, &queued),
+        (at_l3.replace("EVENTS", "pull_request").as_str(), &neutral),
+        (at_l3.replace("EVENTS", "pull_request, merge_group").as_str(), &queued),
+    ] {
+        world.enforce(list).await;
+        world.settle().await;
+        assert_eq!(shown().as_ref(), Some(expected), "{list}");
+    }
+    world.enforce(ALLOWLIST).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "it has got the group");
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(shown().unwrap().1.as_deref(), Some("success"));
 }
