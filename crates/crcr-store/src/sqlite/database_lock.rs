@@ -9,6 +9,8 @@ use std::fs::{File, TryLockError};
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::StoreError;
 
@@ -19,6 +21,12 @@ pub(crate) struct DatabaseLock {
     inode: this_process::Inode,
     #[cfg(target_os = "linux")]
     path: PathBuf,
+    /// The log beside the database, where SQLite has it.
+    #[cfg(target_os = "linux")]
+    log: PathBuf,
+    /// Whether it was there. Some file systems allow none.
+    #[cfg(target_os = "linux")]
+    had_log: AtomicBool,
 }
 
 fn locked(file: &File, path: &Path) -> Result<(), StoreError> {
@@ -38,6 +46,18 @@ fn open(path: &Path) -> Result<File, StoreError> {
     options.open(path).map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
+impl DatabaseLock {
+    /// Why nothing is written, if it would be lost.
+    pub(crate) fn loss(&self) -> Option<String> {
+        self.lost_path().map(|path| {
+            format!(
+                "`{}` was moved, deleted or replaced: nothing is written, as it would be gone when the relay stops",
+                path.display()
+            )
+        })
+    }
+}
+
 #[cfg(target_os = "linux")]
 impl DatabaseLock {
     /// Creates the file at `path` if there is none.
@@ -51,13 +71,31 @@ impl DatabaseLock {
         locked(&file, path)?;
         let inode = this_process::inode(path)
             .ok_or_else(|| StoreError::Unavailable("the database was removed".to_owned()))?;
+        let real =
+            path.canonicalize().map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let mut log = real.into_os_string();
+        log.push("-wal");
         this_process::hold(inode);
-        Ok(Self { _file: file, inode, path: path.to_owned() })
+        Ok(Self {
+            _file: file,
+            inode,
+            path: path.to_owned(),
+            log: log.into(),
+            had_log: AtomicBool::new(false),
+        })
     }
 
-    /// The path, if another file or none is there now: what is written to the locked one is gone once it is closed.
-    pub(crate) fn lost_path(&self) -> Option<&Path> {
-        (this_process::inode(&self.path) != Some(self.inode)).then_some(self.path.as_path())
+    /// The path of the database if another file or none is there now, or of its log if that is gone while the database is
+    /// open: what is written to them is gone once they are closed.
+    fn lost_path(&self) -> Option<&Path> {
+        if this_process::inode(&self.path) != Some(self.inode) {
+            return Some(&self.path);
+        }
+        if self.log.exists() {
+            self.had_log.store(true, Ordering::Relaxed);
+            return None;
+        }
+        self.had_log.load(Ordering::Relaxed).then_some(self.log.as_path())
     }
 }
 
@@ -114,7 +152,7 @@ impl DatabaseLock {
 
     /// There, an open file can't be moved, or nobody looks.
     #[expect(clippy::unused_self, reason = "it is a look at the file on Linux")]
-    pub(crate) fn lost_path(&self) -> Option<&Path> {
+    fn lost_path(&self) -> Option<&Path> {
         None
     }
 }

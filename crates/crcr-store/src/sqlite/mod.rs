@@ -34,7 +34,7 @@ pub use self::reader_pool::ReaderPool;
 use self::statements::FactTarget;
 use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
 pub use self::writer::CheckpointTrigger;
-use self::writer::{Reply, WriteOperation};
+use self::writer::{Reply, WriteOperation, WriteTarget};
 use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OUTBOX_BYTES, OutboxEntry, PendingCommit, QueueDepth,
@@ -71,7 +71,7 @@ pub struct SqliteStore {
     /// When a task of each lane was leased last, for lanes that have had tasks due ever since.
     served: Mutex<HashMap<String, i64>>,
     /// A server holds it for as long as the store is open.
-    lock: Option<DatabaseLock>,
+    lock: Option<Arc<DatabaseLock>>,
 }
 
 /// Who opens the store.
@@ -115,7 +115,7 @@ impl SqliteStore {
         fact_target: FactTarget,
     ) -> Result<Self, StoreError> {
         let lock = match role {
-            StoreRole::Server => Some(DatabaseLock::take(path).map_err(of_file(path))?),
+            StoreRole::Server => Some(Arc::new(DatabaseLock::take(path).map_err(of_file(path))?)),
             StoreRole::Tool => None,
         };
         let opened = Self::open_on(path, None, role, fact_target, lock);
@@ -131,7 +131,7 @@ impl SqliteStore {
         vfs: Option<&str>,
         role: StoreRole,
         fact_target: FactTarget,
-        lock: Option<DatabaseLock>,
+        lock: Option<Arc<DatabaseLock>>,
     ) -> Result<(Self, Option<CheckpointTrigger>), StoreError> {
         let mut connection = connect(path, vfs, OpenFlags::default())?;
         if schema::version(&connection, path)? < schema::VERSION {
@@ -170,8 +170,10 @@ impl SqliteStore {
             let connection = connect(path, vfs, OpenFlags::default())?;
             checkpoints = Some(CheckpointTrigger { connection, requests });
         }
+        let of_writer = lock.clone();
         let run = move || {
-            writer::commit_operations(&mut connection, &operations, &log_is_long, fact_target);
+            let mut target = WriteTarget { connection, fact_target, lock: of_writer };
+            writer::commit_operations(&mut target, &operations, &log_is_long);
         };
         let threads = vec![spawn("store", run)?];
         let (writer, served) = (Some(writer), Mutex::default());
@@ -440,13 +442,7 @@ impl StateStore for SqliteStore {
     }
 
     fn health(&self) -> StoreHealth {
-        let lost = self.lock.as_ref().and_then(DatabaseLock::lost_path);
-        let weaker_promise = lost.map(|path| {
-            format!(
-                "`{}` was moved, deleted or replaced: what is acknowledged is gone when the relay stops",
-                path.display()
-            )
-        });
+        let weaker_promise = self.lock.as_ref().and_then(|lock| lock.loss());
         StoreHealth { weaker_promise, ..StoreHealth::default() }
     }
 

@@ -18,19 +18,33 @@ async fn sqlite_store_passes_the_suite_of_all_stores() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn file_that_was_moved_away_from_a_server_is_named() {
+async fn nothing_is_acknowledged_while_the_file_or_its_log_is_not_at_its_place() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, away) = (folder.path().join("crcr.db"), folder.path().join("away.db"));
-    let store = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    let names = ["crcr.db", "crcr.db-wal"].map(|name| folder.path().join(name));
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&names[0], &link).unwrap();
+    let store = SqliteStore::open(&link, StoreRole::Server).unwrap();
+    let now = timestamp(1_800_000_000_000);
+    let commit = async |name: &str| {
+        let tasks = vec![task(name.to_owned(), "l", now)];
+        store.commit(WriteBatch { tasks, ..WriteBatch::default() }, now).await
+    };
     assert_eq!(store.health().weaker_promise, None);
-    std::fs::rename(&path, &away).unwrap();
-    for _ in 0..2 {
-        let named = store.health().weaker_promise.unwrap();
-        assert!(named.contains("crcr.db` was moved, deleted or replaced"), "{named}");
-        std::fs::write(&path, "a backup").unwrap();
+    assert_eq!(commit("before").await.unwrap(), crate::CommitOutcome::Done);
+    for (path, named) in [(&names[0], "link.db` was"), (&names[1], "crcr.db-wal` was")] {
+        let away = folder.path().join("away");
+        std::fs::rename(path, &away).unwrap();
+        let told = store.health().weaker_promise.unwrap();
+        assert!(told.contains(named) && told.contains("moved, deleted or replaced"), "{told}");
+        let refused = commit("away").await.unwrap_err().to_string();
+        assert!(refused.contains(&told), "{refused}");
+        std::fs::rename(&away, path).unwrap();
+        assert_eq!(store.health().weaker_promise, None);
+        assert_eq!(commit("back").await.unwrap(), crate::CommitOutcome::Done);
     }
-    std::fs::rename(&away, &path).unwrap();
-    assert_eq!(store.health().weaker_promise, None);
+    std::fs::rename(&names[0], folder.path().join("away")).unwrap();
+    std::fs::write(&names[0], "a backup").unwrap();
+    assert!(commit("replaced").await.is_err());
 }
 
 #[tokio::test]

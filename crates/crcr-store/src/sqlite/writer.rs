@@ -1,5 +1,6 @@
 //! The writer thread: commits whatever operations have arrived as one transaction.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use super::database_lock::DatabaseLock;
 use super::millis;
 use super::statements::{FactTarget, apply, lease};
 use crate::task::Turns;
@@ -32,13 +34,30 @@ pub(crate) enum WriteOperation {
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 type CustomWrite = Box<dyn Fn(&Transaction<'_>) -> rusqlite::Result<u64> + Send>;
 
+/// The database that the writer writes to.
+pub(crate) struct WriteTarget {
+    pub(crate) connection: Connection,
+    pub(crate) fact_target: FactTarget,
+    /// A server's.
+    pub(crate) lock: Option<Arc<DatabaseLock>>,
+}
+
+impl WriteTarget {
+    fn write(&mut self, group: &[WriteOperation]) -> Result<Vec<OperationResult>, String> {
+        if let Some(loss) = self.lock.as_ref().and_then(|lock| lock.loss()) {
+            return Err(loss);
+        }
+        let written = write_group(&mut self.connection, group, self.fact_target);
+        written.map_err(|error| error.to_string())
+    }
+}
+
 /// Runs until every sender of operations is gone. After about [`CHECKPOINT_BYTES`] it asks for a
 /// checkpoint by `log_is_long`.
 pub(crate) fn commit_operations(
-    connection: &mut Connection,
+    target: &mut WriteTarget,
     operations: &Receiver<WriteOperation>,
     log_is_long: &SyncSender<()>,
-    fact_target: FactTarget,
 ) {
     let mut logged = 0;
     let mut outage = OutageLog::default();
@@ -50,15 +69,14 @@ pub(crate) fn commit_operations(
             bytes += next.record_bytes();
             group.push(next);
         }
-        let results = match write_group(connection, &group, fact_target) {
+        let results = match target.write(&group) {
             Ok(results) => {
                 if outage.worked() {
                     tracing::info!("the store can be written again");
                 }
                 results
             }
-            Err(error) => {
-                let text = error.to_string();
+            Err(text) => {
                 if outage.failed(&text, Instant::now()) {
                     tracing::error!(
                         error = text,
@@ -173,7 +191,7 @@ mod tests {
     /// As when the disk is full or broken.
     #[test]
     fn operations_whose_commit_fails_are_not_acknowledged() {
-        let mut connection = Connection::open_in_memory().unwrap();
+        let connection = Connection::open_in_memory().unwrap();
         connection.pragma_update(None, "foreign_keys", true).unwrap();
         let (requests, operations) = std::sync::mpsc::channel();
         let mut replies = vec![];
@@ -191,12 +209,14 @@ mod tests {
         }
         drop(requests);
         let (log_is_long, _) = std::sync::mpsc::sync_channel(1);
-        commit_operations(&mut connection, &operations, &log_is_long, FactTarget::Tables);
+        let mut target = WriteTarget { connection, fact_target: FactTarget::Tables, lock: None };
+        commit_operations(&mut target, &operations, &log_is_long);
         for mut reply in replies {
             let answer = reply.try_recv().unwrap();
             assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
         }
-        let tables: u32 = connection
+        let tables: u32 = target
+            .connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .unwrap();
         assert_eq!(tables, 0, "they share a transaction");
