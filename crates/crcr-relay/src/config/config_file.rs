@@ -64,7 +64,15 @@ pub(crate) async fn fetch(
     match url {
         FileUrl::File(path) => {
             let unreadable = |error: std::io::Error| format!("`{}`: {error}", path.display());
-            let size = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
+            let metadata = tokio::fs::metadata(path).await.map_err(unreadable)?;
+            if !metadata.is_file() {
+                // It would be waited for without end.
+                return Err(format!(
+                    "`{}` isn't a file, and is read every few seconds",
+                    path.display()
+                ));
+            }
+            let size = metadata.len();
             if size > limit as u64 {
                 return Err(format!("`{}` has {size} bytes, and {limit} are read", path.display()));
             }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::hmac;
 use parking_lot::RwLock;
@@ -14,6 +15,8 @@ use crate::limits;
 
 /// The largest secret file.
 const MAX_BYTES: u64 = 64 * 1024;
+/// How long a program may take to write a secret to a pipe.
+const WAIT_FOR_PIPE: Duration = Duration::from_secs(5);
 /// The new value and the old one.
 const MAX_VALUES: usize = 2;
 
@@ -219,6 +222,24 @@ impl FileStamp {
 
 /// Reads a secret's file, without line feeds at its end.
 pub fn read(file: &Path) -> Result<String, String> {
+    read_within(file, WAIT_FOR_PIPE)
+}
+
+fn read_within(file: &Path, wait: Duration) -> Result<String, String> {
+    if fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
+        return read_to_end(file);
+    }
+    // Somebody has to write to a pipe, or it would be waited for without end.
+    let (done, text) = mpsc::channel();
+    let path = file.to_owned();
+    thread::spawn(move || done.send(read_to_end(&path)));
+    text.recv_timeout(wait).unwrap_or_else(|_| {
+        let wait = wait.as_secs_f64();
+        Err(format!("`{}` isn't a file, and gave nothing within {wait} seconds", file.display()))
+    })
+}
+
+fn read_to_end(file: &Path) -> Result<String, String> {
     use std::io::Read as _;
     let opened = fs::File::open(file).map_err(|error| unreadable(file, &error))?;
     let mut text = String::new();
@@ -278,6 +299,24 @@ mod tests {
 
     fn fine(_: &[SecretString]) -> Result<(), String> {
         Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let writer = thread::spawn({
+            let path = path.clone();
+            move || fs::write(path, "a secret\n").unwrap()
+        });
+        assert_eq!(read(&path).unwrap(), "a secret");
+        writer.join().unwrap();
+        let silent = read_within(&path, Duration::from_millis(50)).unwrap_err();
+        assert!(silent.ends_with("isn't a file, and gave nothing within 0.05 seconds"), "{silent}");
+        assert!(read(folder.path()).unwrap_err().starts_with("can't read"));
     }
 
     #[test]

@@ -143,6 +143,18 @@ async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
+#[tokio::test]
+async fn allowlist_that_is_a_pipe_is_not_waited_for() {
+    let world = World::new().await;
+    world.remove_allowlist();
+    let path = world.folder.path().join("allowlist.yml");
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let problem = world.relay.allowlist.status().problem.unwrap();
+    assert!(problem.contains("isn't a file"), "{problem}");
+}
+
 /// Puts tasks of these kinds into the queue, each kind's in its lane.
 async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)]) {
     for (kind, lane, count) in kinds {
