@@ -38,7 +38,9 @@ pub(crate) async fn dispatch_again(
     let Some(number) = number(relay, repo).await? else { return Ok(TaskDone::Finished) };
     for name in relay.pinned_names.of(relay, number).await? {
         let Some(head) = Head::read(relay, &name, head_sha, None).await? else { continue };
-        let is_wanted = |one: &&Dispatch| entry.takes(&one.event) && !head.is_left_by_pull_of(one);
+        let is_wanted = |one: &&Dispatch| {
+            one.may_have_check_runs() && entry.takes(&one.event) && !head.is_left_by_pull_of(one)
+        };
         if let Some(newest) = head.dispatches().rfind(is_wanted) {
             return dispatch_as(relay, &entry, newest).await;
         }

@@ -53,8 +53,9 @@ pub(crate) async fn run(
     let Some(record) = &known.value else { return Ok(TaskDone::Finished) };
     let key = state_records::dispatch_key(delivery, repo);
     let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    // A push of the same commit has no check run.
     let head = Head::read(relay, repo, &record.head_sha, None).await?;
-    if expects_report(&before) || head.is_some() {
+    if expects_report(&before) || head.is_some_and(|head| head.is_shown()) {
         return Ok(TaskDone::Finished);
     }
     let Some(dispatch) = planned(relay, record, repo).await? else { return Ok(TaskDone::Finished) };

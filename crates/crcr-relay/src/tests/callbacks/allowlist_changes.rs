@@ -123,6 +123,23 @@ async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_whe
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
 
+/// A pull request of one branch into another has a head that was pushed before. The check of the push isn't shown.
+#[tokio::test]
+async fn returning_backend_gets_a_pull_request_whose_head_it_has_got_as_a_push() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    world.send(&state.world.delivery("push", &push)).await;
+    world.settle().await;
+    received(&world)("acme/four");
+    world.enforce("L2: [acme/two]\n").await;
+    world.settle().await;
+    let _ = open(&world).await;
+    world.enforce(ALLOWLIST).await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+}
+
 #[tokio::test]
 async fn versions_that_come_while_the_store_is_down_count_as_they_followed_each_other() {
     let world = World::new().await;
