@@ -12,7 +12,7 @@ use crcr_store::{CommitOutcome, StateStore, StoreError, Versioned, WriteBatch, r
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::config::config_file::{self, FileUrl};
+use crate::config::config_file::{self, FileUrl, FileVersion};
 use crate::queue::task_kind::TaskKind;
 use crate::{limits, state_records};
 
@@ -191,7 +191,8 @@ impl AllowlistSource {
     /// Reads the newest version, and puts it in force if it is good.
     pub async fn refresh(&self, app: &GithubApp, now: Timestamp) {
         let etag = self.state.lock().etag.clone();
-        match config_file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
+        let read = config_file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES);
+        match read.await.and_then(|read| self.refuse_emptied(read)) {
             Ok(None) => {
                 let mut state = self.state.lock();
                 state.unreadable = None;
@@ -220,6 +221,16 @@ impl AllowlistSource {
                 }
             }
         }
+    }
+
+    /// Who writes a file empties it first, and without its entry a backend's required checks become neutral.
+    fn refuse_emptied(&self, read: Option<FileVersion>) -> Result<Option<FileVersion>, String> {
+        let is_empty = read.as_ref().is_some_and(|(text, _)| text.trim_ascii().is_empty());
+        let is_file = matches!(self.url, FileUrl::File(_));
+        if is_empty && is_file && self.status().repositories > 0 {
+            return Err(format!("`{}` is empty: an allowlist of nobody is `L1: []`", self.url));
+        }
+        Ok(read)
     }
 
     /// Returns whether the text is a new, valid version.

@@ -54,13 +54,16 @@ impl FileUrl {
     }
 }
 
+/// The content of a file, with its ETag.
+pub(crate) type FileVersion = (Vec<u8>, Option<String>);
+
 /// Reads the file, at most `limit` bytes, with its ETag. `None` when `etag` is still that of the file.
 pub(crate) async fn fetch(
     url: &FileUrl,
     app: &GithubApp,
     etag: Option<&str>,
     limit: usize,
-) -> Result<Option<(Vec<u8>, Option<String>)>, String> {
+) -> Result<Option<FileVersion>, String> {
     match url {
         FileUrl::File(path) => {
             let unreadable = |error: std::io::Error| format!("`{}`: {error}", path.display());

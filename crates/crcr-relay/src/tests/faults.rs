@@ -155,6 +155,21 @@ async fn allowlist_that_is_a_pipe_is_not_waited_for() {
     assert!(problem.contains("isn't a file"), "{problem}");
 }
 
+/// Whoever writes the file empties it first.
+#[tokio::test]
+async fn allowlist_file_that_is_emptied_takes_no_required_check_away() {
+    let world = World::new().await;
+    for empty in ["", "\n"] {
+        world.enforce(empty).await;
+        let standing = world.relay.allowlist.status();
+        assert!(standing.problem.unwrap().contains("is empty"));
+        assert_eq!(standing.repositories, 4, "the last good one stays in force");
+    }
+    world.enforce("L1: []\n").await;
+    let standing = world.relay.allowlist.status();
+    assert_eq!((standing.problem, standing.repositories), (None, 0));
+}
+
 /// Puts tasks of these kinds into the queue, each kind's in its lane.
 async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)]) {
     for (kind, lane, count) in kinds {
