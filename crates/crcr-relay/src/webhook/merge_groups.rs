@@ -4,8 +4,9 @@ use bytes::Bytes;
 use crcr_store::{StoreError, Versioned, WriteBatch, read_record};
 use serde::Deserialize;
 
+use crate::limits;
 use crate::relay::Relay;
-use crate::state_records;
+use crate::state_records::{self, DeliveryRecord};
 
 #[derive(Deserialize)]
 struct RawEvent {
@@ -37,6 +38,17 @@ pub(crate) async fn note_start(
         batch.update(&known, &Some(delivery.to_owned()), relay.expiry());
     }
     Ok(())
+}
+
+/// Whether the group of a delivery still waits for the checks that this delivery has asked for.
+pub(crate) async fn is_waiting(
+    relay: &Relay,
+    delivery: &DeliveryRecord,
+) -> Result<bool, StoreError> {
+    let key = state_records::merge_group_key(&relay.config.upstream, &delivery.head_sha);
+    let by: Versioned<Option<String>> = read_record(relay.store.as_ref(), key).await?;
+    let is_recent = relay.now() < delivery.received_at + limits::MERGE_GROUP_WAIT;
+    Ok(is_recent && by.value.flatten().as_deref() == Some(delivery.id.as_str()))
 }
 
 /// Writes down that a group has left the queue: it was merged or given up.

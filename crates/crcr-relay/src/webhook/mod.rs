@@ -2,7 +2,7 @@
 //! before the response.
 
 mod accept;
-mod merge_groups;
+pub(crate) mod merge_groups;
 pub mod payload;
 pub(crate) mod planner;
 pub mod signature;

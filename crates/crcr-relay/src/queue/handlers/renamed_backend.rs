@@ -2,6 +2,7 @@
 //! of it.
 
 use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, DeliveryRecord};
+use crate::webhook::merge_groups;
 
 /// Pins the number of a backend whose checks are required, by which its earlier names are known.
 pub(crate) async fn pin(relay: &Relay, repo: &RepoName) -> Result<(), TaskError> {
@@ -77,6 +79,9 @@ async fn dispatch_as(
     let Some(delivery) = known.value.as_ref().filter(is_kept) else {
         return Ok(TaskDone::Finished);
     };
+    if before.event == EventName::MergeGroup && !merge_groups::is_waiting(relay, delivery).await? {
+        return Ok(TaskDone::Finished);
+    }
     let dispatch = queued_for(entry, before, now);
     let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
     // If the allowlist had both names, it has got the event at a level that expects no report.

@@ -8,11 +8,10 @@ use crcr_store::{Versioned, WriteBatch, read_record, read_records};
 
 use super::head::Head;
 use super::renamed_backend;
-use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
-use crate::webhook::planner;
+use crate::webhook::{merge_groups, planner};
 
 /// The deliveries of those of these merge groups that still wait for their checks.
 pub(crate) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<String>, TaskError> {
@@ -88,11 +87,8 @@ async fn planned(
             let pull = pull.filter(|pull| !pull.is_closed && pull.head_sha == own.head_sha);
             Ok(pull.map(|pull| Dispatch { labels: pull.labels, is_draft: !pull.is_ready, ..own }))
         }
-        UpstreamEvent::MergeGroup(group) => {
-            let key = state_records::merge_group_key(upstream, &group.head_sha);
-            let by = read_record::<Option<String>>(store, key).await?.value.flatten();
-            let waits = relay.now() < delivery.received_at + limits::MERGE_GROUP_WAIT;
-            Ok(Some(own).filter(|_| waits && by.as_deref() == Some(delivery.id.as_str())))
+        UpstreamEvent::MergeGroup(_) => {
+            Ok(merge_groups::is_waiting(relay, delivery).await?.then_some(own))
         }
         _ => Ok(None),
     }

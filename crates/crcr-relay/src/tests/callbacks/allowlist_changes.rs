@@ -217,3 +217,36 @@ async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_grou
     world.wait(5 * MINUTE).await;
     assert_eq!(shown().unwrap().1.as_deref(), Some("success"));
 }
+
+/// Those of a week have been merged, or were given up.
+#[tokio::test]
+async fn backend_under_another_name_gets_only_the_merge_groups_that_are_in_the_queue() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let groups = ["cc", "dd", "ee"].map(|digits| digits.repeat(20));
+    let [waiting, gone, too_old] = &groups;
+    let send = async |group: &str, action: &str| {
+        let mut payload = state.merge_group_payload(UPSTREAM, group);
+        payload["action"] = json!(action);
+        world.send(&state.world.delivery("merge_group", &payload)).await
+    };
+    for group in &groups {
+        state.world.add_commit(UPSTREAM, group);
+    }
+    send(too_old, "checks_requested").await;
+    world.wait(7 * 60 * MINUTE).await;
+    send(gone, "checks_requested").await;
+    send(waiting, "checks_requested").await;
+    world.settle().await;
+    send(gone, "destroyed").await;
+    state.world.take_dispatches();
+    state.world.rename_repo("acme/four", "acme/renamed");
+    world.enforce(&ALLOWLIST.replace("acme/four", "acme/renamed")).await;
+    world.settle().await;
+    let dispatches = state.world.take_dispatches();
+    let sent = dispatches.iter().map(|one| {
+        let group = &one.client_payload["payload"]["merge_group"];
+        (one.repository.as_str(), group["head_sha"].as_str().unwrap())
+    });
+    assert_eq!(sent.collect::<Vec<_>>(), [("acme/renamed", waiting.as_str())]);
+}
