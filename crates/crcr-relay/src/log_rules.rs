@@ -67,6 +67,10 @@ impl LogRules {
 }
 
 fn read(path: &Path) -> Result<String, String> {
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        // A pipe would be waited for without end.
+        return Err(format!("`{}` isn't a file", path.display()));
+    }
     let mut text = String::new();
     let file = File::open(path);
     file.and_then(|file| file.take(limits::LOG_RULES_BYTES).read_to_string(&mut text))
@@ -97,6 +101,12 @@ mod tests {
             format!("[[rule]]\nname = \"{name}\"\ncategory = \"c\"\npattern = 'boom'\n")
         };
         assert!(LogRules::open(path.clone()).unwrap_err().contains("can't be read"));
+        #[cfg(unix)]
+        {
+            let pipe = folder.path().join("pipe");
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            assert!(LogRules::open(pipe).unwrap_err().ends_with("isn't a file"));
+        }
         std::fs::write(&path, rule("first")).unwrap();
         let rules = LogRules::open(path.clone()).unwrap();
         let name = || rules.current().rules()[0].name.clone();
