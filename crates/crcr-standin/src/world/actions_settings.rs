@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, State as Shared};
-use axum::http::HeaderMap;
+use axum::extract::Path;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::World;
 use super::api::{ApiResult, refusal};
 use super::model::{WorldRepo, user};
+use super::repo_call::{Below, RepoCall};
 use crate::State;
 
 #[derive(Debug, Default)]
@@ -70,15 +70,12 @@ pub(crate) fn routes() -> Router<Arc<State>> {
 
 /// Answers from the repository, if the caller may read that part of it.
 fn read(
-    state: &State,
-    headers: &HeaderMap,
-    (owner, repo): (String, String),
+    call: &RepoCall,
     permission: &str,
     answer: impl FnOnce(&WorldRepo) -> Option<Value>,
 ) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(headers, &name, (permission, "read"), state.clock.now())?;
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, permission, "read")?;
     answer(repo).map(|body| Json(body).into_response()).ok_or_else(|| refusal(404, "Not Found"))
 }
 
@@ -99,46 +96,26 @@ fn one(name: &str, value: &str) -> Value {
     })
 }
 
-async fn variables(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Path<(String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let now = state.clock.now();
-    let repo = inner.permitted(&headers, &name, ("actions_variables", "read"), now)?;
+async fn variables(call: RepoCall) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "actions_variables", "read")?;
     Ok(Json(listed(visible(repo)?)).into_response())
 }
 
-async fn variable(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, variable)): Path<(String, String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let now = state.clock.now();
-    let repo = inner.permitted(&headers, &name, ("actions_variables", "read"), now)?;
+async fn variable(call: RepoCall, Path((.., variable)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "actions_variables", "read")?;
     let found = visible(repo)?.get(&variable).map(|value| one(&variable, value));
     found.map(|body| Json(body).into_response()).ok_or_else(|| refusal(404, "Not Found"))
 }
 
-async fn organisation_variables(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<(String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
+async fn organisation_variables(call: RepoCall) -> ApiResult {
     let answer = |repo: &WorldRepo| Some(listed(&repo.settings.organisation_variables));
-    read(&state, &headers, name, "actions_variables", answer)
+    read(&call, "actions_variables", answer)
 }
 
-async fn workflows(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<(String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    read(&state, &headers, name, "actions", |repo| {
+async fn workflows(call: RepoCall) -> ApiResult {
+    read(&call, "actions", |repo| {
         let since = &repo.settings.workflows_since;
         let all: Vec<_> = since
             .iter()
@@ -154,15 +131,10 @@ async fn workflows(
     })
 }
 
-async fn subject(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<(String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let origin = state.origin().to_owned();
-    read(&state, &headers, name, "actions", |repo| {
+async fn subject(call: RepoCall) -> ApiResult {
+    read(&call, "actions", |repo| {
         let settings = &repo.settings;
-        let owner_id = user(repo.owner(), &origin)["id"].clone();
+        let owner_id = user(repo.owner(), call.state.origin())["id"].clone();
         let prefix = match settings.immutable_subject {
             true => format!("repo:{}@{owner_id}/{}@{}", repo.owner(), repo.name(), repo.id),
             false => format!("repo:{}", repo.full_name),

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
+use axum::body::Bytes;
 use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router, middleware};
@@ -15,7 +16,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
-use super::model::{Comment, Dispatch, Started, WorldRepo, label, user};
+use super::model::{Comment, Dispatch, Started, label, user};
+use super::repo_call::{Below, RepoCall};
 use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
@@ -83,9 +85,6 @@ pub(crate) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
     all.into_iter().skip(number("page", 1).saturating_sub(1) * per_page).take(per_page).collect()
 }
 
-pub(crate) type Names = Path<(String, String)>;
-pub(crate) type Numbered = Path<(String, String, u64)>;
-
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let id: u64 = state.world.app().id.parse().unwrap_or_default();
@@ -99,28 +98,23 @@ async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult
     Ok(Json(body).into_response())
 }
 
-async fn installation(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-) -> ApiResult {
-    state.world.check_app(&headers, state.clock.now())?;
-    let inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
+async fn installation(call: RepoCall) -> ApiResult {
+    call.state.world.check_app(&call.headers, call.state.clock.now())?;
+    let inner = call.state.world.lock();
     let to = StatusCode::MOVED_PERMANENTLY;
-    if let Some(moved) = inner.moved_to(&name, "/installation", to, state.origin()) {
+    if let Some(moved) = inner.moved_to(&call.name, "/installation", to, call.state.origin()) {
         return Ok(moved);
     }
-    let found = inner.repo(&name).and_then(|repo| repo.installation);
+    let found = inner.repo(&call.name).and_then(|repo| repo.installation);
     let known = found.and_then(|id| Some((id, inner.installations.get(&id)?)));
     let (id, installation) = known.ok_or_else(|| refusal(404, "Not Found"))?;
-    let origin = state.origin();
+    let origin = call.state.origin();
     let body = json!({
-        "id": id, "account": user(&owner, origin), "repository_selection": "selected",
+        "id": id, "account": user(&call.owner, origin), "repository_selection": "selected",
         "access_tokens_url": format!("{origin}/app/installations/{id}/access_tokens"),
         "repositories_url": format!("{origin}/installation/repositories"),
         "html_url": format!("{origin}/settings/installations/{id}"),
-        "app_id": state.world.app_id(),
+        "app_id": call.state.world.app_id(),
         "app_slug": "crcr-stand-in", "target_id": 1, "target_type": "Organization",
         "permissions": installation.permissions,
         "events": ["check_run", "check_suite", "pull_request", "push"],
@@ -135,7 +129,7 @@ async fn access_token(
     Shared(state): Shared<Arc<State>>,
     Path(id): Path<u64>,
     headers: HeaderMap,
-    body: axum::body::Bytes,
+    body: Bytes,
 ) -> ApiResult {
     let now = state.clock.now();
     state.world.check_app(&headers, now)?;
@@ -144,26 +138,20 @@ async fn access_token(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-async fn dispatch(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> ApiResult {
+async fn dispatch(call: RepoCall, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         event_type: String,
         #[serde(default)]
         client_payload: serde_json::Map<String, Value>,
     }
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
+    let mut inner = call.state.world.lock();
     // GitHub answers 307 and not 301, which keeps the method POST.
     let to = StatusCode::TEMPORARY_REDIRECT;
-    if let Some(moved) = inner.moved_to(&name, "/dispatches", to, state.origin()) {
+    if let Some(moved) = inner.moved_to(&call.name, "/dispatches", to, call.state.origin()) {
         return Ok(moved);
     }
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), state.clock.now())?;
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     let repository = repo.full_name.clone();
     let body: Body = parse(&body)?;
     if body.event_type.is_empty() || body.event_type.chars().count() > 100 {
@@ -190,28 +178,22 @@ fn escaped_chars(payload: &Value) -> usize {
     payload.to_string().chars().map(|c| if matches!(c, '<' | '>' | '&') { 6 } else { 1 }).sum()
 }
 
-async fn contents(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, path)): Path<(String, String, String)>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
-    let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+async fn contents(call: RepoCall, Path((.., path)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "read")?;
+    let pairs = url::form_urlencoded::parse(call.uri.query().unwrap_or_default().as_bytes());
     let reference = pairs.into_iter().find(|(key, _)| key == "ref").map(|(_, value)| value);
     let files = repo.files_at(reference.as_deref()).ok_or_else(|| refusal(404, "Not Found"))?;
     let Some(file) = files.get(&path) else {
         let list = lookups::folder(repo, &path).ok_or_else(|| refusal(404, "Not Found"))?;
-        return Ok(lookups::conditional(&headers, &list));
+        return Ok(lookups::conditional(&call.headers, &list));
     };
     let sha = hex::encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, file).as_ref());
     let etag = format!("\"{sha}\"");
-    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| *known == *etag) {
+    if call.headers.get(header::IF_NONE_MATCH).is_some_and(|known| *known == *etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }
-    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let accept = call.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if accept.contains("raw") {
         let kind = "application/vnd.github.raw+json; charset=utf-8";
         return Ok(([(header::ETAG, etag.as_str()), (header::CONTENT_TYPE, kind)], file.clone())
@@ -224,17 +206,12 @@ async fn contents(
     Ok(([(header::ETAG, etag)], Json(body)).into_response())
 }
 
-async fn commit(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, sha)): Path<(String, String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+async fn commit(call: RepoCall, Path((.., sha)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "read")?;
     let found = repo.commits.get(&sha).ok_or_else(|| refusal(404, "Not Found"))?;
     let tree = found.tree.clone().unwrap_or_else(|| "0".repeat(40));
-    let url = format!("{}/repos/{}/git/commits/{sha}", state.origin(), repo.full_name);
+    let url = format!("{}/repos/{}/git/commits/{sha}", call.state.origin(), repo.full_name);
     let person = json!({ "date": "2026-01-01T00:00:00Z", "email": "a@example.org", "name": "A" });
     let body = json!({
         "sha": sha, "node_id": "C_1", "url": url, "html_url": url, "author": person,
@@ -247,15 +224,9 @@ async fn commit(
     Ok(Json(body).into_response())
 }
 
-async fn compare(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, both)): Path<(String, String, String)>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+async fn compare(call: RepoCall, Path((.., both)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "read")?;
     let (base, head) = both.split_once("...").ok_or_else(|| refusal(404, "Not Found"))?;
     let (ours, theirs) = (repo.history(head), repo.history(base));
     if ours.is_empty() || theirs.is_empty() {
@@ -269,7 +240,7 @@ async fn compare(
     let added: Vec<_> = ours.iter().filter(|sha| !of_theirs.contains(**sha)).collect();
     let ahead = added.len();
     let behind = theirs.iter().filter(|sha| !of_ours.contains(**sha)).count();
-    let show = |sha: &str| repo.commit_json(sha, state.origin());
+    let show = |sha: &str| repo.commit_json(sha, call.state.origin());
     let status = match (ahead, behind) {
         (0, 0) => "identical",
         (_, 0) => "ahead",
@@ -277,14 +248,14 @@ async fn compare(
         _ => "diverged",
     };
     let commits = added.into_iter().rev().map(|sha| show(sha)).collect();
-    let url = format!("{}/{}/compare/{both}", state.origin(), repo.full_name);
+    let url = format!("{}/{}/compare/{both}", call.state.origin(), repo.full_name);
     let body = json!({
-        "url": format!("{}/repos/{}/compare/{both}", state.origin(), repo.full_name),
+        "url": format!("{}/repos/{}/compare/{both}", call.state.origin(), repo.full_name),
         "html_url": url, "permalink_url": url, "diff_url": format!("{url}.diff"),
         "patch_url": format!("{url}.patch"), "base_commit": show(base),
         "merge_base_commit": show(common), "status": status, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead,
-        "commits": if uri.query().is_some() { page(uri.query(), commits) } else { last(commits, 250) },
+        "commits": if call.uri.query().is_some() { page(call.uri.query(), commits) } else { last(commits, 250) },
         "files": repo.changed_files(head).iter().take(300)
             .map(|name| json!({ "filename": name, "status": "modified" })).collect::<Vec<_>>(),
     });
@@ -297,39 +268,17 @@ fn last(mut commits: Vec<Value>, count: usize) -> Vec<Value> {
     commits
 }
 
-/// Runs `act` on a pull request, if the caller has `pull_requests` at `level`.
-pub(crate) fn at_pull(
-    state: &State,
-    Path((owner, repo, number)): Numbered,
-    headers: &HeaderMap,
-    level: &str,
-    act: impl FnOnce(&mut WorldRepo, u64) -> ApiResult,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(headers, &name, ("pull_requests", level), state.clock.now())?;
-    if !repo.pulls.contains_key(&number) {
-        return Err(refusal(404, "Not Found"));
-    }
-    act(repo, number)
-}
-
-async fn pull(Shared(state): Shared<Arc<State>>, at: Numbered, headers: HeaderMap) -> ApiResult {
-    at_pull(&state, at, &headers, "read", |repo, number| {
-        Ok(Json(repo.pull_json(&repo.pulls[&number], state.origin())).into_response())
+async fn pull(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+    call.at_pull(number, "read", |repo| {
+        Ok(Json(repo.pull_json(&repo.pulls[&number], call.state.origin())).into_response())
     })
 }
 
-async fn labels(
-    Shared(state): Shared<Arc<State>>,
-    at: Numbered,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    at_pull(&state, at, &headers, "read", |repo, number| {
+async fn labels(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+    call.at_pull(number, "read", |repo| {
         let names = repo.pulls[&number].labels.iter();
-        let all = names.map(|name| label(name, state.origin())).collect();
-        Ok(Json(page(uri.query(), all)).into_response())
+        let all = names.map(|name| label(name, call.state.origin())).collect();
+        Ok(Json(page(call.uri.query(), all)).into_response())
     })
 }
 
@@ -345,16 +294,11 @@ fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
     })
 }
 
-async fn comments(
-    Shared(state): Shared<Arc<State>>,
-    at: Numbered,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    at_pull(&state, at, &headers, "read", |repo, number| {
+async fn comments(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+    call.at_pull(number, "read", |repo| {
         let of_this = repo.comments.iter().filter(|comment| comment.number == number);
-        let show = |comment| comment_json(comment, &repo.full_name, state.origin());
-        Ok(Json(page(uri.query(), of_this.map(show).collect())).into_response())
+        let show = |comment| comment_json(comment, &repo.full_name, call.state.origin());
+        Ok(Json(page(call.uri.query(), of_this.map(show).collect())).into_response())
     })
 }
 
@@ -363,60 +307,42 @@ struct CommentText {
     body: String,
 }
 
-async fn create_comment(
-    Shared(state): Shared<Arc<State>>,
-    at: Numbered,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> ApiResult {
-    let id = state.world.lock().next_id();
-    at_pull(&state, at, &headers, "write", |repo, number| {
+async fn create_comment(call: RepoCall, Path((.., number)): Below<u64>, body: Bytes) -> ApiResult {
+    let id = call.state.world.lock().next_id();
+    call.at_pull(number, "write", |repo| {
         let CommentText { body } = parse(&body)?;
         let author = "crcr-stand-in[bot]".to_owned();
         let comment = Comment { id, number, body, author, seen: false };
-        let answer = comment_json(&comment, &repo.full_name, state.origin());
+        let answer = comment_json(&comment, &repo.full_name, call.state.origin());
         repo.comments.push(comment);
         Ok((StatusCode::CREATED, Json(answer)).into_response())
     })
 }
 
-async fn edit_comment(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, id)): Numbered,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let allowed = ("pull_requests", "write");
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, allowed, state.clock.now())?;
+async fn edit_comment(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "pull_requests", "write")?;
     let CommentText { body } = parse(&body)?;
     let Some(comment) = repo.comments.iter_mut().find(|comment| comment.id == id) else {
         return Err(refusal(404, "Not Found"));
     };
     (comment.body, comment.seen) = (body, false);
-    Ok(Json(comment_json(comment, &name, state.origin())).into_response())
+    Ok(Json(comment_json(comment, &call.name, call.state.origin())).into_response())
 }
 
-async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> ApiResult {
-    rerun_with(&shared.0, path, &headers, false)
+async fn rerun(call: RepoCall, Path((.., run)): Below<u64>) -> ApiResult {
+    rerun_with(&call, run, false)
 }
 
-async fn rerun_failed(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> ApiResult {
-    rerun_with(&shared.0, path, &headers, true)
+async fn rerun_failed(call: RepoCall, Path((.., run)): Below<u64>) -> ApiResult {
+    rerun_with(&call, run, true)
 }
 
-fn rerun_with(
-    state: &State,
-    Path((owner, repo, run_id)): Numbered,
-    headers: &HeaderMap,
-    failed_only: bool,
-) -> ApiResult {
-    let name = format!("{owner}/{repo}");
-    let mut inner = state.world.lock();
-    let repo = inner.permitted(headers, &name, ("actions", "write"), state.clock.now())?;
+fn rerun_with(call: &RepoCall, run_id: u64, failed_only: bool) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "actions", "write")?;
     let repository = repo.full_name.clone();
-    let run = state.runs.get(run_id).filter(|run| run.is_of(&repository));
+    let run = call.state.runs.get(run_id).filter(|run| run.is_of(&repository));
     let run = run.ok_or_else(|| refusal(404, "Not Found"))?;
     if run.status != "completed" {
         return Err(refusal(403, "The workflow run containing this job is already running"));
@@ -427,7 +353,7 @@ fn rerun_with(
     }
     let attempt = run.attempt + 1;
     let again = Run { attempt, status: "queued".to_owned(), conclusion: None, ..(*run).clone() };
-    state.runs.add(again);
+    call.state.runs.add(again);
     let started = Started::Rerun { repository, run_id, attempt, failed_only };
     inner.reruns.push(started.clone());
     inner.tell(started);

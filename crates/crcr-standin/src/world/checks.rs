@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::Path;
+use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -15,6 +15,7 @@ use url::Url;
 
 use super::api::{ApiResult, page, parse, refusal};
 use super::model::{CheckRun, WorldRepo, node_id};
+use super::repo_call::{Below, RepoCall};
 use crate::State;
 
 pub(crate) fn routes() -> Router<Arc<State>> {
@@ -107,17 +108,11 @@ pub(crate) fn show_run(repo: &WorldRepo, run: &CheckRun, origin: &str) -> Value 
     })
 }
 
-async fn create(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Path<(String, String)>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
-    let mut inner = state.world.lock();
+async fn create(call: RepoCall, body: Bytes) -> ApiResult {
+    let mut inner = call.state.world.lock();
     let (id, new_suite) = (inner.next_id(), inner.next_id());
-    let app = state.world.app_id();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
+    let app = call.state.world.app_id();
+    let repo = call.permitted(&mut inner, "checks", "write")?;
     let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let (Some(name), Some(head_sha)) = (fields.name.clone(), fields.head_sha.clone()) else {
@@ -146,24 +141,18 @@ async fn create(
         seen: false,
     };
     fields.apply(&mut run);
-    let answer = show_run(repo, &run, state.origin());
+    let answer = show_run(repo, &run, call.state.origin());
     repo.check_runs.insert(id, run);
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-async fn update(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, id)): Path<(String, String, u64)>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
+async fn update(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "checks", "write")?;
     let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let run = repo.check_runs.get_mut(&id).ok_or_else(|| refusal(404, "Not Found"))?;
-    if run.app != state.world.app_id() {
+    if run.app != call.state.world.app_id() {
         return Err(refusal(
             403,
             "Invalid app_id `app` - check run can only be modified by the GitHub App that created it.",
@@ -172,44 +161,29 @@ async fn update(
     fields.apply(run);
     run.updates += 1;
     let run = run.clone();
-    Ok(Json(show_run(repo, &run, state.origin())).into_response())
+    Ok(Json(show_run(repo, &run, call.state.origin())).into_response())
 }
 
-async fn show(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, id)): Path<(String, String, u64)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("checks", "read"), state.clock.now())?;
+async fn show(call: RepoCall, Path((.., id)): Below<u64>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "checks", "read")?;
     let run = repo.check_runs.get(&id).ok_or_else(|| refusal(404, "Not Found"))?;
-    Ok(Json(show_run(repo, run, state.origin())).into_response())
+    Ok(Json(show_run(repo, run, call.state.origin())).into_response())
 }
 
-async fn of_suite(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, id)): Path<(String, String, u64)>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| run.suite == id)
+async fn of_suite(call: RepoCall, Path((.., id)): Below<u64>) -> ApiResult {
+    list(&call, |run| run.suite == id)
 }
 
-async fn of_commit(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, sha)): Path<(String, String, String)>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
+async fn of_commit(call: RepoCall, Path((.., sha)): Below<String>) -> ApiResult {
     let query: Vec<(String, String)> =
-        url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        url::form_urlencoded::parse(call.uri.query().unwrap_or_default().as_bytes())
             .into_owned()
             .collect();
     let asked =
         |name: &str| query.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
     let (name, app) = (asked("check_name"), asked("app_id"));
-    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| {
+    list(&call, |run| {
         run.head_sha == sha
             && name.as_ref().is_none_or(|name| *name == run.name)
             && app.as_ref().is_none_or(|app| *app == run.app.to_string())
@@ -217,20 +191,15 @@ async fn of_commit(
 }
 
 /// Newest first, and of each name only the newest, unless the query has `filter=all`.
-fn list(
-    state: &State,
-    name: &str,
-    headers: &HeaderMap,
-    uri: &Uri,
-    wanted: impl Fn(&CheckRun) -> bool,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let repo = inner.permitted(headers, name, ("checks", "read"), state.clock.now())?;
-    let shows_all = uri.query().unwrap_or_default().split('&').any(|part| part == "filter=all");
+fn list(call: &RepoCall, wanted: impl Fn(&CheckRun) -> bool) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "checks", "read")?;
+    let shows_all =
+        call.uri.query().unwrap_or_default().split('&').any(|part| part == "filter=all");
     let mut names = HashSet::new();
     let runs = repo.check_runs.values().rev().filter(|run| wanted(run));
     let runs = runs.filter(|run| names.insert((run.suite, &run.name)) || shows_all);
-    let all: Vec<Value> = runs.map(|run| show_run(repo, run, state.origin())).collect();
-    let body = json!({ "total_count": all.len(), "check_runs": page(uri.query(), all) });
+    let all: Vec<Value> = runs.map(|run| show_run(repo, run, call.state.origin())).collect();
+    let body = json!({ "total_count": all.len(), "check_runs": page(call.uri.query(), all) });
     Ok(Json(body).into_response())
 }

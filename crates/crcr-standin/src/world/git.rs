@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use axum::body::Bytes;
-use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::Path;
+use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -16,8 +16,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::World;
-use super::api::{ApiResult, Names, Numbered, at_pull, page, parse, refusal};
+use super::api::{ApiResult, page, parse, refusal};
 use super::model::{Files, PullRequest, WorldCommit, WorldRepo, label};
+use super::repo_call::{Below, RepoCall};
 use crate::State;
 
 impl World {
@@ -142,8 +143,6 @@ pub(crate) fn routes() -> Router<Arc<State>> {
         .route(&at("/pulls"), get(pulls).post(open_pull))
 }
 
-type Branch = Path<(String, String, String)>;
-
 fn ref_json(branch: &str, sha: &str, origin: &str) -> Value {
     let url = format!("{origin}/git/commits/{sha}");
     json!({ "ref": format!("refs/heads/{branch}"), "node_id": "REF_1",
@@ -151,38 +150,22 @@ fn ref_json(branch: &str, sha: &str, origin: &str) -> Value {
         "object": { "type": "commit", "sha": sha, "url": url } })
 }
 
-async fn branch(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, branch)): Branch,
-    headers: HeaderMap,
-) -> ApiResult {
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "read"), now)?;
+async fn branch(call: RepoCall, Path((.., branch)): Below<String>) -> ApiResult {
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "contents", "read")?;
     let sha = repo.branch_head(&branch, now).ok_or_else(|| refusal(404, "Not Found"))?;
-    Ok(Json(ref_json(&branch, &sha, state.origin())).into_response())
+    Ok(Json(ref_json(&branch, &sha, call.state.origin())).into_response())
 }
 
-async fn matching(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, prefix)): Branch,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+async fn matching(call: RepoCall, Path((.., prefix)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "read")?;
     let found = repo.branches.iter().filter(|(name, _)| name.starts_with(&prefix));
-    let list = found.map(|(name, sha)| ref_json(name, sha, state.origin())).collect();
-    Ok(Json(page(uri.query(), list)).into_response())
+    let list = found.map(|(name, sha)| ref_json(name, sha, call.state.origin())).collect();
+    Ok(Json(page(call.uri.query(), list)).into_response())
 }
 
-async fn create_tree(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
+async fn create_tree(call: RepoCall, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         base_tree: String,
@@ -193,9 +176,8 @@ async fn create_tree(
         path: String,
         content: String,
     }
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), state.clock.now())?;
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     let body: Body = parse(&body)?;
     let base = repo.trees.get(&body.base_tree);
     let mut files = base.ok_or_else(|| refusal(404, "Not Found"))?.clone();
@@ -204,21 +186,15 @@ async fn create_tree(
     Ok((StatusCode::CREATED, Json(json!({ "sha": sha, "truncated": false }))).into_response())
 }
 
-async fn create_commit(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
+async fn create_commit(call: RepoCall, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         message: String,
         tree: String,
         parents: Vec<String>,
     }
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), now)?;
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     let Body { message, tree, parents } = parse(&body)?;
     if !repo.trees.contains_key(&tree) || !parents.iter().all(|sha| repo.commits.contains_key(sha))
     {
@@ -229,20 +205,14 @@ async fn create_commit(
     Ok((StatusCode::CREATED, Json(json!({ "sha": sha, "message": message }))).into_response())
 }
 
-async fn create_branch(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
+async fn create_branch(call: RepoCall, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         r#ref: String,
         sha: String,
     }
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), now)?;
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     let Body { r#ref, sha } = parse(&body)?;
     let branch = r#ref.strip_prefix("refs/heads/").unwrap_or_default();
     // <https://git-scm.com/docs/git-check-ref-format>
@@ -257,24 +227,18 @@ async fn create_branch(
         return Err(refusal(422, "Object does not exist"));
     }
     repo.set_branch(branch, &sha, now);
-    Ok((StatusCode::CREATED, Json(ref_json(branch, &sha, state.origin()))).into_response())
+    Ok((StatusCode::CREATED, Json(ref_json(branch, &sha, call.state.origin()))).into_response())
 }
 
-async fn move_branch(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, branch)): Branch,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
+async fn move_branch(call: RepoCall, Path((.., branch)): Below<String>, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         sha: String,
         #[serde(default)]
         force: bool,
     }
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), now)?;
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     let Body { sha, force } = parse(&body)?;
     let Some(old) = repo.branches.get(&branch) else {
         return Err(refusal(422, "Reference does not exist"));
@@ -286,17 +250,12 @@ async fn move_branch(
         return Err(refusal(422, "Update is not a fast forward"));
     }
     repo.set_branch(&branch, &sha, now);
-    Ok(Json(ref_json(&branch, &sha, state.origin())).into_response())
+    Ok(Json(ref_json(&branch, &sha, call.state.origin())).into_response())
 }
 
-async fn delete(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, branch)): Branch,
-    headers: HeaderMap,
-) -> ApiResult {
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("contents", "write"), now)?;
+async fn delete(call: RepoCall, Path((.., branch)): Below<String>) -> ApiResult {
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "contents", "write")?;
     if repo.branches.remove(&branch).is_none() {
         return Err(refusal(422, "Reference does not exist"));
     }
@@ -304,16 +263,10 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn pulls(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
-    let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+async fn pulls(call: RepoCall) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "pull_requests", "read")?;
+    let pairs = url::form_urlencoded::parse(call.uri.query().unwrap_or_default().as_bytes());
     let value = |name: &str| pairs.clone().find(|(key, _)| key == name).map(|(_, value)| value);
     let (wanted, head) = (value("state"), value("head"));
     let chosen = repo.pulls.values().rev().filter(|pull| {
@@ -330,16 +283,11 @@ async fn pulls(
     if value("sort").as_deref() == Some("updated") {
         chosen.sort_by_key(|pull| std::cmp::Reverse(pull.updated_at));
     }
-    let list = chosen.into_iter().map(|pull| repo.pull_json(pull, state.origin())).collect();
-    Ok(Json(page(uri.query(), list)).into_response())
+    let list = chosen.into_iter().map(|pull| repo.pull_json(pull, call.state.origin())).collect();
+    Ok(Json(page(call.uri.query(), list)).into_response())
 }
 
-async fn open_pull(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Names,
-    headers: HeaderMap,
-    body: Bytes,
-) -> ApiResult {
+async fn open_pull(call: RepoCall, body: Bytes) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         title: String,
@@ -348,9 +296,8 @@ async fn open_pull(
         #[serde(default)]
         body: String,
     }
-    let (mut inner, now) = (state.world.lock(), state.clock.now());
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "write"), now)?;
+    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let repo = call.permitted(&mut inner, "pull_requests", "write")?;
     let Body { title, head, base, body } = parse(&body)?;
     let invalid = |why: &str| refusal(422, &format!("Validation Failed: {why}"));
     let (head_sha, base_sha) = (repo.branch_head(&head, now), repo.branch_head(&base, now));
@@ -360,7 +307,7 @@ async fn open_pull(
         return Err(invalid(&format!("No commits between {base} and {head}")));
     }
     if repo.own_pulls_of(&head).next().is_some() {
-        return Err(invalid(&format!("A pull request already exists for {owner}:{head}.")));
+        return Err(invalid(&format!("A pull request already exists for {}:{head}.", call.owner)));
     }
     let number = repo.pulls.keys().next_back().unwrap_or(&100) + 1;
     let pull = PullRequest {
@@ -371,17 +318,16 @@ async fn open_pull(
         head_ref: head,
         base_ref: base,
         base_sha,
-        ..PullRequest::from_fork(number, &name, &head_sha, now)
+        ..PullRequest::from_fork(number, &call.name, &head_sha, now)
     };
-    let answer = repo.pull_json(&pull, state.origin());
+    let answer = repo.pull_json(&pull, call.state.origin());
     repo.pulls.insert(number, pull);
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
 pub(crate) async fn edit_pull(
-    Shared(state): Shared<Arc<State>>,
-    at: Numbered,
-    headers: HeaderMap,
+    call: RepoCall,
+    Path((.., number)): Below<u64>,
     body: Bytes,
 ) -> ApiResult {
     #[derive(Deserialize)]
@@ -390,34 +336,33 @@ pub(crate) async fn edit_pull(
         body: Option<String>,
         state: Option<String>,
     }
-    let now = state.clock.now();
-    at_pull(&state, at, &headers, "write", |repo, number| {
+    let now = call.state.clock.now();
+    call.at_pull(number, "write", |repo| {
         let change: Body = parse(&body)?;
         let pull = repo.pulls.get_mut(&number).ok_or_else(|| refusal(404, "Not Found"))?;
         pull.title = change.title.unwrap_or(std::mem::take(&mut pull.title));
         pull.body = change.body.unwrap_or(std::mem::take(&mut pull.body));
         pull.open = change.state.map_or(pull.open, |state| state == "open");
         pull.updated_at = now;
-        Ok(Json(repo.pull_json(&repo.pulls[&number], state.origin())).into_response())
+        Ok(Json(repo.pull_json(&repo.pulls[&number], call.state.origin())).into_response())
     })
 }
 
 pub(crate) async fn add_labels(
-    Shared(state): Shared<Arc<State>>,
-    at: Numbered,
-    headers: HeaderMap,
+    call: RepoCall,
+    Path((.., number)): Below<u64>,
     body: Bytes,
 ) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         labels: Vec<String>,
     }
-    at_pull(&state, at, &headers, "write", |repo, number| {
+    call.at_pull(number, "write", |repo| {
         let Body { labels } = parse(&body)?;
         repo.labels.extend(labels.iter().cloned());
         let pull = repo.pulls.get_mut(&number).ok_or_else(|| refusal(404, "Not Found"))?;
         pull.labels.extend(labels);
-        let all: Vec<_> = pull.labels.iter().map(|name| label(name, state.origin())).collect();
+        let all: Vec<_> = pull.labels.iter().map(|name| label(name, call.state.origin())).collect();
         Ok(Json(all).into_response())
     })
 }

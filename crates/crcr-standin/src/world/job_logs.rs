@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::World;
 use super::api::{ApiResult, refusal};
+use super::repo_call::{Below, RepoCall};
 use crate::State;
 
 const SIGNATURE: &str = "c2lnbmVk";
@@ -27,18 +28,13 @@ impl World {
     }
 }
 
-pub(crate) async fn redirect(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, job)): Path<(String, String, u64)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let known = inner.permitted(&headers, &name, ("actions", "read"), state.clock.now())?;
+pub(crate) async fn redirect(call: RepoCall, Path((.., job)): Below<u64>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let known = call.permitted(&mut inner, "actions", "read")?;
     if !known.job_logs.contains_key(&job) {
         return Err(refusal(404, "Not Found"));
     }
-    let to = format!("{}/log-store/{name}/{job}?sig={SIGNATURE}", state.origin());
+    let to = format!("{}/log-store/{}/{job}?sig={SIGNATURE}", call.state.origin(), call.name);
     Ok((StatusCode::FOUND, [(header::LOCATION, to)]).into_response())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use axum::extract::{Path, Request, State as Shared};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::api::{ApiResult, page, refusal};
 use super::auth::secret_of;
 use super::model::{WorldRepo, label, user};
+use super::repo_call::{Below, RepoCall};
 use super::{World, WorldState};
 use crate::State;
 
@@ -171,18 +172,15 @@ async fn rate_limit(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> Ap
     Ok(answer)
 }
 
-async fn repository(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo)): Path<(String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    if let Some(moved) = inner.moved_to(&name, "", StatusCode::MOVED_PERMANENTLY, state.origin()) {
+async fn repository(call: RepoCall) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    if let Some(moved) =
+        inner.moved_to(&call.name, "", StatusCode::MOVED_PERMANENTLY, call.state.origin())
+    {
         return Ok(moved);
     }
-    let repo = inner.permitted(&headers, &name, ("metadata", "read"), state.clock.now())?;
-    Ok(conditional(&headers, &repo.json(state.origin())))
+    let repo = call.permitted(&mut inner, "metadata", "read")?;
+    Ok(conditional(&call.headers, &repo.json(call.state.origin())))
 }
 
 async fn repository_by_id(
@@ -197,33 +195,23 @@ async fn repository_by_id(
     Ok(conditional(&headers, &repo.json(state.origin())))
 }
 
-async fn repository_label(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, name)): Path<(String, String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let full = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &full, ("metadata", "read"), state.clock.now())?;
+async fn repository_label(call: RepoCall, Path((.., name)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "metadata", "read")?;
     let found = repo.labels.iter().find(|known| known.eq_ignore_ascii_case(&name));
     let found = found.ok_or_else(|| refusal(404, "Not Found"))?;
-    Ok(conditional(&headers, &label(found, state.origin())))
+    Ok(conditional(&call.headers, &label(found, call.state.origin())))
 }
 
 /// The commit of a tag, a branch or a hash.
-async fn named_commit(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, name)): Path<(String, String, String)>,
-    headers: HeaderMap,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let full = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &full, ("contents", "read"), state.clock.now())?;
+async fn named_commit(call: RepoCall, Path((.., name)): Below<String>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    let repo = call.permitted(&mut inner, "contents", "read")?;
     let named = repo.tags.get(&name).or_else(|| repo.branches.get(&name));
     let known = repo.commits.contains_key(&name).then_some(&name);
     let refused = || refusal(422, &format!("No commit found for SHA: {name}"));
     let sha = named.or(known).ok_or_else(refused)?;
-    Ok(conditional(&headers, &json!({ "sha": sha })))
+    Ok(conditional(&call.headers, &json!({ "sha": sha })))
 }
 
 async fn person(
@@ -279,17 +267,11 @@ async fn membership(
     Ok(conditional(&headers, &json!({ "role": "member", "state": "active" })))
 }
 
-async fn reviews(
-    Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, number)): Path<(String, String, u64)>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> ApiResult {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
-    let all = inner.reviews.get(&(name.to_lowercase(), number)).cloned().unwrap_or_default();
-    Ok(conditional(&headers, &Value::Array(page(uri.query(), all))))
+async fn reviews(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+    let mut inner = call.state.world.lock();
+    call.permitted(&mut inner, "pull_requests", "read")?;
+    let all = inner.reviews.get(&(call.name.to_lowercase(), number)).cloned().unwrap_or_default();
+    Ok(conditional(&call.headers, &Value::Array(page(call.uri.query(), all))))
 }
 
 impl WorldState {

@@ -17,6 +17,7 @@ mod hook_log;
 mod job_logs;
 mod lookups;
 mod model;
+mod repo_call;
 mod webhooks;
 
 use parking_lot::{Mutex, MutexGuard};
