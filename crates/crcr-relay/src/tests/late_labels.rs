@@ -78,8 +78,7 @@ async fn check_run_of_a_late_label_ends_when_its_dispatch_is_given_up() {
 
 #[tokio::test]
 async fn check_run_of_a_label_that_came_after_the_last_report_ends_with_its_run() {
-    let world = World::new().await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = World::new().await.opened("acme/three").await;
     three.on_github(&world, "in_progress", None);
     three.start(&world).await;
     three.end(&world, "success").await;

@@ -13,11 +13,11 @@ use crcr_standin::world::PullRequest;
 
 use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
 use super::strangers::stranger;
+use super::verdicts::{MINUTE, press_rerun};
 use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, refused, said};
 use crate::limits;
 
 const TWO: &str = "crcr/acme/two/relay/dispatch";
-const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The dispatch's check run at `acme/four`: status, conclusion and title.
@@ -31,21 +31,14 @@ fn ended(world: &World) -> Option<String> {
     verdict(world).1
 }
 
-/// "Re-run" pressed on the dispatch's check run.
-async fn press_rerun(world: &World) {
-    let state = world.github.state();
-    let runs = state.world.check_runs(UPSTREAM);
-    let id = runs.iter().find(|run| run.name == DISPATCH).unwrap().id;
-    let payload = state.check_run_payload(UPSTREAM, id, "rerequested");
-    let answer = world.send(&state.world.delivery("check_run", &payload)).await;
-    assert_eq!(answer.0, StatusCode::ACCEPTED);
-    world.settle().await;
+async fn ended_after(world: &World, time: Duration) -> Option<String> {
+    world.wait(time).await;
+    ended(world)
 }
 
 #[tokio::test]
 pub(crate) async fn unproven_success_does_not_pass_a_blocking_check() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "completed", Some("success"));
     let forged = four.without_token();
     assert_eq!(forged.end(&world, "success").await, said("completed"));
@@ -62,11 +55,9 @@ pub(crate) async fn unproven_success_does_not_pass_a_blocking_check() {
 /// Code of a pull request runs downstream, perhaps in a job that may mint tokens, and callback tokens are public.
 #[tokio::test]
 pub(crate) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.wait(Duration::from_secs(300)).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, Duration::from_secs(300)).await.as_deref(), Some("failure"));
     let state = world.github.state();
     let pull = PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now());
     state.world.put_pull(UPSTREAM, pull);
@@ -80,16 +71,14 @@ pub(crate) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
     let answer = four.in_run(RUN + 1).end(&world, "success").await;
     let text = format!("callback rejected: run {} answers the delivery {delivery}", RUN + 1);
     assert_eq!(answer, refused(StatusCode::BAD_REQUEST, &text));
-    world.wait(Duration::from_secs(300)).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, Duration::from_secs(300)).await.as_deref(), Some("failure"));
     assert_eq!(other.end(&world, "success").await, said("completed"));
 }
 
 /// Below L3 nothing is shown upstream yet.
 #[tokio::test]
 pub(crate) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dispatch_each() {
-    let world = World::listening(&[]).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::listening(&[]).await.opened("acme/two").await;
     two.complete(&world, "success").await;
     stranger(&world, "opened", NEWER).await;
     world.settle().await;
@@ -112,8 +101,7 @@ pub(crate) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dis
 
 #[tokio::test]
 async fn unproven_report_is_stored_and_shown_with_its_reason() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.without_token().end(&world, "success").await;
     assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
     let facts = world.results.callbacks(&world.always()).unwrap();
@@ -131,8 +119,7 @@ async fn unproven_report_is_stored_and_shown_with_its_reason() {
 
 #[tokio::test]
 pub(crate) async fn unproven_newer_run_has_no_check_run() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
     forged.end(&world, "success").await;
     four.on_github(&world, "in_progress", None);
@@ -142,8 +129,7 @@ pub(crate) async fn unproven_newer_run_has_no_check_run() {
     let run = &world.github.state().world.check_runs(UPSTREAM)[1];
     assert_eq!((run.name.as_str(), run.conclusion.as_deref()), (JOB, Some("failure")));
     four.on_github(&world, "completed", Some("failure"));
-    world.wait(10 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 10 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
@@ -166,8 +152,7 @@ pub(crate) async fn unproven_lost_or_labelled_job_has_no_check_run() {
 
 #[tokio::test]
 pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     world.wait(MINUTE).await;
@@ -176,8 +161,7 @@ pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("cancelled")));
     assert_eq!(ended(&world), None, "the run goes on");
     four.on_github(&world, "completed", Some("failure"));
-    world.wait(10 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 10 * MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(four.end(&world, "failure").await, said("completed"), "a proven end still counts");
     world.wait(MINUTE).await;
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
@@ -185,8 +169,7 @@ pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
 
 #[tokio::test]
 pub(crate) async fn proven_report_replaces_unproven_ones() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "completed", Some("failure"));
     four.without_token().end(&world, "success").await;
     assert_eq!(four.end(&world, "failure").await, said("completed"), "no conflict");
@@ -197,11 +180,9 @@ pub(crate) async fn proven_report_replaces_unproven_ones() {
 
 #[tokio::test]
 pub(crate) async fn passing_rerun_unblocks_the_merge() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("failure"));
     press_rerun(&world).await;
     assert_eq!(world.github.state().world.take_reruns().len(), 1);
     let again = Downstream { attempt: 2, ..four };
@@ -211,15 +192,13 @@ pub(crate) async fn passing_rerun_unblocks_the_merge() {
     again.start(&world).await;
     again.on_github(&world, "completed", Some("success"));
     again.end(&world, "success").await;
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("success"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
 }
 
 #[tokio::test]
 pub(crate) async fn check_stays_open_until_the_slowest_run_ends() {
-    let world = World::listening(&[]).await;
-    let build = open(&world).await("acme/four");
+    let (world, build) = World::listening(&[]).await.opened("acme/four").await;
     build.workflow_on_github(&world, "build.yml", "queued", None);
     let client_payload = build.client_payload.clone();
     let lint = Downstream { run: build.run + 1, job: "lint", client_payload, ..build };
@@ -231,19 +210,16 @@ pub(crate) async fn check_stays_open_until_the_slowest_run_ends() {
     build.start(&world).await;
     build.workflow_on_github(&world, "build.yml", "completed", Some("failure"));
     build.end(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn run_that_failed_on_github_is_not_a_success() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "success").await;
     four.on_github(&world, "completed", Some("failure"));
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
 }
 
@@ -259,11 +235,9 @@ pub(crate) async fn foreign_check_run_of_the_same_name_is_ignored() {
 
 #[tokio::test]
 pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
-    let world = World::listening(&[]).await;
-    let first = open(&world).await("acme/four");
+    let (world, first) = World::listening(&[]).await.opened("acme/four").await;
     first.complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 
     world.change(|pull| pull.open = false);
     world.send(&world.pull_request("closed")).await;
@@ -285,8 +259,7 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     assert_eq!(verdict(&world).0, "in_progress");
     second.on_github(&world, "completed", Some("success"));
     second.end(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 }
 
 #[tokio::test]
@@ -307,8 +280,7 @@ pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
     };
     second.on_github(&world, "completed", Some("success"));
     second.end(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
     world.wait(3 * HOUR).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the first one never started");
 }
@@ -316,8 +288,7 @@ pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
 #[tokio::test]
 pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
 {
-    let world = World::listening(&[]).await;
-    let first = open(&world).await("acme/four");
+    let (world, first) = World::listening(&[]).await.opened("acme/four").await;
     first.on_github(&world, "in_progress", None);
     first.start(&world).await;
     world.settle().await;
@@ -333,16 +304,13 @@ pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
     world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress", "the first run isn't over");
     first.on_github(&world, "completed", Some("success"));
-    world.wait(HOUR).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, HOUR).await.as_deref(), Some("success"));
 }
 
 #[tokio::test]
 pub(crate) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    world.wait(2 * HOUR + MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+    assert_eq!(ended_after(&world, 2 * HOUR + MINUTE).await.as_deref(), Some("failure"));
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     press_rerun(&world).await;
@@ -388,8 +356,7 @@ pub(crate) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_a
 pub(crate) async fn rerun_on_a_silent_backend_redispatches() {
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
-    world.wait(2 * HOUR + MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * HOUR + MINUTE).await.as_deref(), Some("failure"));
     press_rerun(&world).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     assert_eq!(verdict(&world).0, "queued");
@@ -469,8 +436,7 @@ pub(crate) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_r
 
 #[tokio::test]
 pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     world.work().await;
@@ -483,8 +449,7 @@ pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
 
 #[tokio::test]
 pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "failure").await;
     four.on_github(&world, "completed", Some("failure"));
@@ -499,8 +464,7 @@ pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_
 
 #[tokio::test]
 pub(crate) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
-    let world = World::listening(&[]).await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = World::listening(&[]).await.opened("acme/three").await;
     three.on_github(&world, "in_progress", None);
     three.start(&world).await;
     three.end(&world, "success").await;
@@ -674,8 +638,7 @@ pub(crate) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_aft
 
 #[tokio::test]
 async fn relay_without_an_allowlist_leaves_check_runs_as_they_are() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     world.work().await;

@@ -2,22 +2,19 @@
 
 use crcr_standin::world::PullRequest;
 
-use super::verdicts::{MINUTE, ended, of, press_rerun};
+use super::verdicts::{MINUTE, ended, ended_after, of, press_rerun};
 use super::*;
 
 #[tokio::test]
 pub(crate) async fn another_base_has_a_required_check_run_again() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
     // Against the branch of before, a workflow may have left out what counts.
     send_to_another_branch(&world).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     required_again(&world).complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// Pull request 7 shall be merged into another branch.
@@ -41,8 +38,7 @@ fn required_again(world: &World) -> Downstream {
 
 #[tokio::test]
 pub(crate) async fn another_base_that_nobody_tests_is_no_success() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     send_to_another_branch(&world).await;
@@ -53,8 +49,7 @@ pub(crate) async fn another_base_that_nobody_tests_is_no_success() {
     press_rerun(&world).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     required_again(&world).complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 }
 
 /// Closes pull request 7, and opens it again as `change` makes it.
@@ -118,26 +113,22 @@ async fn commit_pushed_again_for_another_branch_is_required_to_pass_for_it_in_sp
     world.wait(11 * MINUTE).await;
     let elsewhere = received(&world)("acme/four").in_run(RUN + 1);
     elsewhere.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
     push(&world, NEWER).await;
     world.change(|pull| pull.base_ref = "main".to_owned());
     push(&world, HEAD).await;
     world.wait(11 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     received(&world)("acme/four").in_run(RUN + 2).complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// A workflow may leave out the tests of drafts.
 #[tokio::test]
 pub(crate) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_ready() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     // Its author makes it a draft, and opens it again as such.
     close_and_reopen(&world, |pull| pull.draft = true).await;
     let draft = received(&world)("acme/four").in_run(RUN + 2);
@@ -149,8 +140,7 @@ pub(crate) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_
     world.settle().await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     required_again(&world).in_run(RUN + 3).complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// Below L4 a backend isn't asked again.

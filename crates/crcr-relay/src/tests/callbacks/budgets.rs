@@ -12,8 +12,7 @@ fn names(count: usize) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     for job in names(150) {
         let leg = two.of_job(job);
         assert_eq!(leg.start(&world).await, said("in_progress"));
@@ -24,8 +23,7 @@ async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
 
 #[tokio::test]
 async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
-    let world = World::with(&[("RATE_LIMIT_PER_MIN", "1")]).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&[("RATE_LIMIT_PER_MIN", "1")]).await.opened("acme/two").await;
     let legs: Vec<_> = names(40).into_iter().map(|job| two.of_job(job)).collect();
     let answers = futures_util::future::join_all(legs.iter().map(|leg| leg.start(&world))).await;
     assert!(answers.iter().all(|answer| *answer == said("in_progress")), "{answers:?}");
@@ -87,8 +85,7 @@ fn store_bytes(world: &World) -> i64 {
 
 #[tokio::test]
 async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let reports: i64 = 600;
     let jobs = names(reports as usize / 2 + 100);
     for job in &jobs[..100] {
@@ -127,8 +124,7 @@ async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
 
 #[tokio::test]
 async fn same_texts_are_stored_once() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     for job in names(20) {
         let leg = two.of_job(job);
         assert_eq!(leg.report(&world, &with_texts(&leg, 1, 100)).await, said("completed"));
@@ -294,8 +290,7 @@ async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() 
 
 #[tokio::test]
 async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     // Two backends have check runs, so each has half of the calls.
     let capacity = crate::limits::JOB_CHECK_CALLS / 2;
     let charge = crcr_store::BudgetCharge {
@@ -325,8 +320,7 @@ async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
 
 #[tokio::test]
 async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     for job in names(30) {
         assert_eq!(four.of_job(job).end(&world, "failure").await, said("completed"));
     }

@@ -52,8 +52,7 @@ fn body_of(
 
 #[tokio::test]
 async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let (older, newer) = ("ffffffff-older", "00000000-newer");
     for (build, job, conclusion) in [
         (older, "build", "success"),
@@ -80,8 +79,7 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
 /// The first report of the older build may be the end of a step, whose start got lost.
 #[tokio::test]
 async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let (older, newer) = ("ffffffff-older", "00000000-newer");
     for (build, step, conclusion) in [
         (older, "job-1", Some("success")),
@@ -106,8 +104,7 @@ async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
 /// Reports name the build by its id or its number, and the clock that receives the newer build's may be behind.
 #[tokio::test]
 async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     for (id, number, named, job, conclusion) in [
         ("uuid-58", 58, "uuid-58", "test", "failure"),
         ("uuid-58", 58, "58", "lint", "success"),
@@ -127,8 +124,7 @@ async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
 
 #[tokio::test]
 async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let report = async |job: &str, conclusion: &str, run_ended: bool| {
         let body = body_of(&four, "12", (job, Some(conclusion)), run_ended);
         let claims = buildkite_claims(&world, "12");
@@ -147,8 +143,7 @@ async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
 
 #[tokio::test]
 async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
-    let world = buildkite_world().await;
-    let older = open(&world).await("acme/four");
+    let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     world.send(&world.pull_request("synchronize")).await;
     world.settle().await;
@@ -171,8 +166,7 @@ async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
 
 #[tokio::test]
 async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
-    let world = buildkite_world().await;
-    let older = open(&world).await("acme/four");
+    let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     world.send(&world.pull_request("synchronize")).await;
     world.settle().await;
@@ -198,8 +192,7 @@ async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
 
 #[tokio::test]
 async fn failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let failed = Some("failure");
     for (pipeline, build, conclusion) in
         [("pipe-1", "build-1", failed), ("pipe-2", "build-2", OK), ("pipe-2", "build-3", OK)]
@@ -294,8 +287,7 @@ async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
 
 #[tokio::test]
 async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_lost() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     let report = async |step: &str, end: Option<&str>| {
         let status = if end.is_some() { "completed" } else { "in_progress" };
@@ -321,8 +313,7 @@ async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_l
 /// The sweep has read the job when the other step starts.
 #[tokio::test]
 async fn parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_lost() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let report = async |step: &str| {
         let mut body = four.body("in_progress", None);
         body["workflow"]["run_id"] = json!("0190046e-e199-453b-a302-a21a4d649d31");
@@ -395,8 +386,7 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 
 #[tokio::test]
 async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     for step in 0..200 {
         let mut body = four.body("in_progress", None);
@@ -423,8 +413,7 @@ async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
         ("https://[/1", None),
         (long.as_str(), None),
     ] {
-        let world = buildkite_world().await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = buildkite_world().await.opened("acme/four").await;
         let build = "0190046e-e199-453b-a302-a21a4d649d31";
         let mut body = four.body("completed", Some("failure"));
         body["workflow"]["run_id"] = json!(build);
@@ -441,8 +430,7 @@ async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
 
 #[tokio::test]
 async fn buildkite_run_with_a_uuid_is_accepted() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     let claims = buildkite_claims(&world, build);
     let with_run = |mut body: Value, run: &str| {

@@ -17,8 +17,7 @@ async fn page(world: &World, path: &str) -> Value {
 
 #[tokio::test]
 async fn failures_on_purpose_are_the_relays_health_and_not_the_backends() {
-    let world = World::with(&[EXPECTED]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::with(&[EXPECTED]).await.opened("acme/four").await;
     for (job, run, conclusion) in [
         ("smoke", RUN, "success"),
         ("l3-xfail", RUN + 1, "failure"),
@@ -48,8 +47,7 @@ async fn canary_that_times_out_on_purpose_never_opens_the_breaker() {
     for (settings, is_sent) in [(vec![on_purpose], true), (vec![], false)] {
         let mut settings = settings;
         settings.push(("CRCR_BREAKER_FAILURES", "1"));
-        let world = World::with(&settings).await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::with(&settings).await.opened("acme/four").await;
         let four = Downstream { job: "xtimeout", ..four };
         four.complete(&world, "timed_out").await;
         world.later(Duration::from_secs(5 * 60));

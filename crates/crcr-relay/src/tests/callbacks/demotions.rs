@@ -67,8 +67,7 @@ async fn open_demotion_stops_new_check_runs_but_not_dispatches_and_results() {
 
 #[tokio::test]
 async fn check_runs_that_have_begun_are_ended_during_a_demotion() {
-    let world = world().await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = world().await.opened("acme/three").await;
     three.on_github(&world, "completed", Some("success"));
     three.start(&world).await;
     world.work().await;

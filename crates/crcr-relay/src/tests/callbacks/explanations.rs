@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn failure_is_stored_with_its_tests_and_the_backends_verdict() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let mut body = four.body("completed", Some("failure"));
     body["workflow"]["failed_tests_detail"] = json!([
         {"name": "test_add", "classname": "TestOps", "message": "1 != 2", "stacktrace": "ops.py:7",
@@ -28,8 +27,7 @@ async fn failure_is_stored_with_its_tests_and_the_backends_verdict() {
 
 #[tokio::test]
 async fn invalid_triage_verdict_is_dropped_with_a_warning_and_the_result_counts() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let mut body = two.body("completed", Some("failure"));
     body["workflow"]["triage_verdict"] = json!({"schema_version": 1, "category": "gremlins"});
     let (status, answer) = two.report(&world, &body).await;

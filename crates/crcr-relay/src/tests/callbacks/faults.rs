@@ -31,8 +31,7 @@ async fn report_before_the_dispatch_is_recorded_is_accepted() {
 #[tokio::test]
 async fn check_run_of_an_app_that_was_replaced_is_made_anew() {
     for answer in [403, 404] {
-        let world = World::new().await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::new().await.opened("acme/four").await;
         let github = &world.github.state().world;
         github.replace_app(UPSTREAM);
         if answer == 404 {
@@ -97,8 +96,7 @@ async fn check_run_that_github_refuses_for_days_is_tried_ever_more_rarely_and_at
 
 #[tokio::test]
 async fn an_l4_repository_cannot_put_success_on_another_commit() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let mut body = four.body("completed", Some("success"));
     body["payload"]["pull_request"]["head"]["sha"] = json!("c".repeat(40));
     body["payload"]["pull_request"]["number"] = json!(8);
@@ -115,8 +113,7 @@ async fn an_l4_repository_cannot_put_success_on_another_commit() {
 
 #[tokio::test]
 async fn an_l3_repository_cannot_grant_itself_the_label() {
-    let world = World::new().await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = World::new().await.opened("acme/three").await;
     let mut body = three.body("completed", Some("success"));
     body["payload"]["pull_request"]["labels"] = json!([{ "name": "ciflow/crcr/npu" }]);
     assert_eq!(three.report(&world, &body).await, said("completed"));
@@ -167,8 +164,7 @@ async fn result_without_token_or_default_branch_is_not_shown() {
 
 #[tokio::test]
 async fn token_of_another_run_is_401() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let body = four.body("completed", Some("success"));
     for (claim, value) in [("run_id", "1"), ("run_attempt", "2")] {
         let mut claims = four.claims(&world);
@@ -183,8 +179,7 @@ async fn token_of_another_run_is_401() {
 
 #[tokio::test]
 async fn jobs_with_similar_names_are_separate() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     for job in ["a:b", "a", "b", "1", "0:0", "None", "a\",\"b"] {
         let one = two.of_job(job);
         assert_eq!(one.start(&world).await, said("in_progress"), "{job}");
@@ -194,8 +189,7 @@ async fn jobs_with_similar_names_are_separate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_many_equal_concurrent_reports_is_accepted() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let body = two.body("in_progress", None);
     let all = (0..8).map(|_| two.report(&world, &body));
     let answers = futures_util::future::join_all(all).await;
@@ -207,8 +201,7 @@ async fn one_of_many_equal_concurrent_reports_is_accepted() {
 
 #[tokio::test]
 async fn end_is_never_overwritten_by_a_later_start() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "success").await;
     // Both tasks run after the end is known.
@@ -220,8 +213,7 @@ async fn end_is_never_overwritten_by_a_later_start() {
 #[tokio::test]
 async fn null_or_unknown_conclusion_is_taken_with_a_warning() {
     for conclusion in [Value::Null, json!("great"), json!(1)] {
-        let world = World::new().await;
-        let two = open(&world).await("acme/two");
+        let (world, two) = World::new().await.opened("acme/two").await;
         let mut body = two.body("completed", Some("success"));
         body["workflow"]["conclusion"] = conclusion;
         let (status, answer) = two.report(&world, &body).await;
@@ -233,8 +225,7 @@ async fn null_or_unknown_conclusion_is_taken_with_a_warning() {
 
 #[tokio::test]
 async fn large_report_is_413_before_it_is_buffered() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let before = ["record", "task", "fact_callback"].map(|table| world.rows(table));
     let mut body = two.body("completed", Some("success"));
     body["payload"]["pull_request"]["body"] = json!("x".repeat(5 * 1024 * 1024));
@@ -253,8 +244,7 @@ async fn large_report_is_413_before_it_is_buffered() {
 
 #[tokio::test]
 async fn nightly_report_with_a_pull_request_is_400() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     world.github.state().world.add_commit(UPSTREAM, HEAD);
     let mut body = four.body("completed", Some("success"));
     body["event_type"] = json!("nightly");
@@ -269,8 +259,7 @@ async fn nightly_report_with_a_pull_request_is_400() {
 
 #[tokio::test]
 async fn flood_of_unknown_key_ids_does_not_reject_valid_tokens() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     assert_eq!(two.start(&world).await, said("in_progress"));
     for _ in 0..20 {
         let junk = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
@@ -284,8 +273,7 @@ async fn flood_of_unknown_key_ids_does_not_reject_valid_tokens() {
 
 #[tokio::test]
 async fn keys_are_valid_for_a_day_after_the_last_fetch_and_then_the_response_is_503() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let ready = async || world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await;
     world.github.state().traffic.fail("jwks", 100, Fault::status(500));
     world.later(Duration::from_secs(23 * 3600));
@@ -368,8 +356,7 @@ async fn external_hud_gets_the_configured_number_of_retries() {
     let settings = [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "k"), ("HUD_MAX_RETRIES", "1")];
     let down = wiremock::ResponseTemplate::new(502);
     wiremock::Mock::given(wiremock::matchers::any()).respond_with(down).mount(&hud).await;
-    let world = World::with(&settings).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&settings).await.opened("acme/two").await;
     two.start(&world).await;
     for _ in 0..4 {
         world.work().await;
@@ -442,8 +429,7 @@ async fn external_hud_gets_results_after(down: wiremock::ResponseTemplate) {
 async fn report_during_a_store_outage_is_503_and_can_be_repeated() {
     // What is read is gone, and what is only written.
     for table in ["record", "bucket"] {
-        let world = World::new().await;
-        let two = open(&world).await("acme/two");
+        let (world, two) = World::new().await.opened("acme/two").await;
         let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
         world.rename(table, "away");
         let (status, answer) = two.report_as(&world, &claims, &body).await;
@@ -462,8 +448,7 @@ async fn report_too_large_for_the_external_hud_reaches_it_without_long_values() 
     let taken = wiremock::ResponseTemplate::new(200);
     wiremock::Mock::given(wiremock::matchers::any()).respond_with(taken).mount(&hud).await;
     let settings = [("HUD_API_URL", &*format!("{}/api", hud.uri())), ("HUD_BOT_KEY", "k")];
-    let world = World::with(&settings).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&settings).await.opened("acme/two").await;
     let mut body = two.body("completed", Some("failure"));
     body["more"] = json!("");
     let rest = body.to_string().len();
@@ -517,8 +502,7 @@ async fn retried_start_never_reaches_the_external_hud_after_the_end() {
     let url = format!("{}/api", hud.uri());
     let settings =
         [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "key"), ("HUD_MAX_RETRIES", "1")];
-    let world = World::with(&settings).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&settings).await.opened("acme/two").await;
     world.later(Duration::from_secs(30));
     two.start(&world).await;
     assert_eq!(world.work().await.len(), 1, "the HUD is down");
@@ -540,8 +524,7 @@ async fn retried_start_never_reaches_the_external_hud_after_the_end() {
 
 #[tokio::test]
 async fn unknown_commit_is_looked_up_once_and_always_charged() {
-    let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await.opened("acme/two").await;
     world.github.state().world.add_commit(UPSTREAM, NEWER);
     let report = async |sha: &str, job: &str| {
         let mut body = two.body("completed", Some("success"));

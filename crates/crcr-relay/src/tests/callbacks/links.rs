@@ -8,8 +8,7 @@ const PAGE: &str = "https://relay.test/ci/pr/7";
 #[tokio::test]
 async fn dispatches_check_runs_and_comments_link_to_the_public_url() {
     let settings = [("CRCR_PUBLIC_URL", "https://relay.test/ci/"), ("CRCR_ONCALL_COMMENTS", "on")];
-    let world = World::with(&settings).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::with(&settings).await.opened("acme/four").await;
     let callback = &four.client_payload["callback_url"];
     assert_eq!(callback, "https://relay.test/ci/github/callback");
     let shown = |at: usize| world.github.state().world.check_runs(UPSTREAM)[at].clone();

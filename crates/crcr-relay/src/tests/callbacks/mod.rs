@@ -55,6 +55,14 @@ pub(crate) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream +
     received(world)
 }
 
+impl World {
+    /// With pull request 7 open; also returns the run that its dispatch to `repo` started.
+    pub(crate) async fn opened(self, repo: &'static str) -> (Self, Downstream) {
+        let run = open(&self).await(repo);
+        (self, run)
+    }
+}
+
 /// The runs started by dispatches since the last call, by repository.
 fn received(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
     let dispatches = world.github.state().world.take_dispatches();
@@ -194,8 +202,7 @@ const JOB: &str = "crcr/acme/four/CI/test";
 
 #[tokio::test]
 async fn l4_result_becomes_a_check_run_and_facts() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
     world.later(Duration::from_secs(30));
     assert_eq!(four.start(&world).await, said("in_progress"));
@@ -223,8 +230,7 @@ async fn l4_result_becomes_a_check_run_and_facts() {
 
 #[tokio::test]
 async fn failed_check_run_says_whose_fault_it_is_if_something_is_known() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     let started = world.results.attempts(&world.always()).unwrap().remove(0);
     let summary = || {
@@ -275,8 +281,7 @@ async fn results_below_l2_are_ignored_and_at_l2_only_on_the_hud() {
 
 #[tokio::test]
 async fn check_run_ends_when_github_ends_the_run() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "success").await;
     let run = Run {
@@ -299,8 +304,7 @@ async fn check_run_ends_when_github_ends_the_run() {
 
 #[tokio::test]
 async fn silent_l4_backend_fails_and_a_late_result_replaces_it() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     world.later(Duration::from_secs(2 * 3600 + 1));
     world.work().await;
     assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
@@ -337,8 +341,7 @@ async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
 
 #[tokio::test]
 async fn silent_job_is_lost_until_a_late_end_arrives() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     let run = Run {
         id: RUN,
@@ -363,8 +366,7 @@ async fn silent_job_is_lost_until_a_late_end_arrives() {
 #[tokio::test]
 async fn unreadable_run_ends_by_its_reports_and_by_time() {
     for uninstalled in [false, true] {
-        let world = World::new().await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::new().await.opened("acme/four").await;
         four.start(&world).await;
         if uninstalled {
             world.github.state().world.uninstall("acme/four");
@@ -385,8 +387,7 @@ async fn unreadable_run_ends_by_its_reports_and_by_time() {
 
 #[tokio::test]
 async fn label_adds_and_removes_the_check_runs_of_l3() {
-    let world = World::new().await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = World::new().await.opened("acme/three").await;
     three.start(&world).await;
     world.work().await;
     assert_eq!(checks(&world).len(), 1, "without the label there is none");
@@ -443,8 +444,7 @@ async fn label_of_a_backend_that_takes_nightlies_only_causes_nothing() {
 
 #[tokio::test]
 async fn rerequested_check_run_reruns_the_downstream_run() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "failure").await;
     world.work().await;
@@ -504,8 +504,7 @@ async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
 
 #[tokio::test]
 async fn pages_are_told_what_the_check_run_of_the_verdict_shows() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     world.github.state().runs.add(Run {
         id: RUN,
         repository: "acme/four".to_owned(),
@@ -661,8 +660,7 @@ async fn pull_request_that_is_locked_or_hidden_gets_no_comment_and_no_dead_lette
 
 #[tokio::test]
 async fn repeated_report_is_a_duplicate_with_either_token() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let (claims, body) = (two.claims(&world), two.body("in_progress", None));
     assert_eq!(two.report_as(&world, &claims, &body).await, said("in_progress"));
     assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
@@ -675,8 +673,7 @@ async fn repeated_report_is_a_duplicate_with_either_token() {
 
 #[tokio::test]
 async fn end_without_start_is_recorded_with_unknown_times() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     assert_eq!(two.end(&world, "success").await, said("completed"));
     assert_eq!(two.start(&world).await, noted("stale"));
     assert_eq!(two.end(&world, "failure").await, said("completed"), "the worse end counts");
@@ -689,8 +686,7 @@ async fn end_without_start_is_recorded_with_unknown_times() {
 
 #[tokio::test]
 async fn every_report_is_recorded_with_its_outcome() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     two.start(&world).await;
     two.start(&world).await;
     two.report(&world, &json!({ "delivery_id": "x" })).await;

@@ -23,8 +23,7 @@ const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 
 #[tokio::test]
 pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     let slow = lease_verdict(&world).await;
@@ -53,8 +52,7 @@ pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
 /// Of many deliveries of one author, those that failed are read first.
 #[tokio::test]
 async fn failure_that_is_reported_while_github_is_asked_for_the_runs_still_goes_first() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let newer = draft_of_the_author(&world, 100).await.in_run(RUN + 1);
     for one in [&newer, &four] {
         one.on_github(&world, "in_progress", None);
@@ -132,8 +130,7 @@ fn late(status: &'static str) -> CheckRun {
 
 #[tokio::test]
 pub(crate) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     let task = lease_verdict(&world).await;
@@ -335,8 +332,7 @@ pub(crate) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_i
 
 #[tokio::test]
 pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "failure").await;
     world.later(Duration::from_secs(5 * 60));
     world.work().await;
@@ -377,8 +373,7 @@ pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
 /// It has no reporter, so nothing but the list of runs says whose it is.
 #[tokio::test]
 pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "success").await;
     let lint = four.in_run(RUN + 1);
     lint.workflow_on_github(&world, "lint.yml", "completed", Some("failure"));
@@ -443,8 +438,7 @@ async fn rerun_of_a_verdict_or_of_all_checks_runs_both_workflows_again_that_have
 
 #[tokio::test]
 pub(crate) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     // The job continues on an error.
     four.on_github(&world, "completed", Some("success"));
     four.start(&world).await;

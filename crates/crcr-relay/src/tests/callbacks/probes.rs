@@ -57,8 +57,7 @@ fn shown(world: &World) -> (Option<String>, String) {
 
 #[tokio::test]
 async fn failed_jobs_run_once_more_and_if_they_pass_it_was_a_flake_and_nothing_is_probed() {
-    let world = world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = world().await.opened("acme/four").await;
     four.start(&world).await;
     four.fail(&world, &["test_add"]).await;
     assert_eq!(world.github.state().world.take_reruns(), [], "other jobs may still report");
@@ -256,8 +255,7 @@ async fn failure_without_a_merge_base_is_not_said_to_be_looked_into_for_ever() {
 
 #[tokio::test]
 async fn without_a_budget_or_for_an_older_head_nothing_is_run() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.fail(&world, &["test_add"]).await;
     soon(&world).await;
     assert_eq!(world.github.state().world.take_reruns(), [], "no file, no probes");
@@ -275,8 +273,7 @@ async fn without_a_budget_or_for_an_older_head_nothing_is_run() {
 
 #[tokio::test]
 async fn a_run_that_is_still_open_is_waited_for() {
-    let world = world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = world().await.opened("acme/four").await;
     four.fail(&world, &["test_add"]).await;
     four.on_github(&world, "in_progress", None);
     soon(&world).await;
@@ -289,8 +286,7 @@ async fn a_run_that_is_still_open_is_waited_for() {
 /// It is a build of Buildkite with a number, or was deleted.
 #[tokio::test]
 async fn if_github_does_not_have_the_run_nothing_is_given_up_and_the_merge_base_is_run() {
-    let world = world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = world().await.opened("acme/four").await;
     let mut body = four.body("completed", Some("failure"));
     body["workflow"]["failed_tests_detail"] = json!([{ "name": "test_add" }]);
     assert_eq!(four.report(&world, &body).await, said("completed"));
@@ -302,8 +298,7 @@ async fn if_github_does_not_have_the_run_nothing_is_given_up_and_the_merge_base_
 
 #[tokio::test]
 async fn a_long_run_is_asked_about_less_and_less_often() {
-    let world = world().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = world().await.opened("acme/four").await;
     four.fail(&world, &["test_add"]).await;
     four.on_github(&world, "in_progress", None);
     world.later(Duration::from_secs(5 * 3600));

@@ -106,8 +106,7 @@ async fn re_registered_name_gets_nothing_until_confirmed() {
 
 #[tokio::test]
 async fn report_of_a_repository_that_was_renamed_since_its_dispatch_counts() {
-    let world = World::new().await;
-    let four = open(&world).await(FOUR);
+    let (world, four) = World::new().await.opened(FOUR).await;
     assert_eq!(four.start(&world).await, said("in_progress"));
     let mut claims = four.claims(&world);
     claims["repository"] = json!("acme/renamed");
@@ -134,8 +133,7 @@ async fn report_of_a_repository_that_was_renamed_since_its_dispatch_counts() {
 
 #[tokio::test]
 async fn report_for_the_old_name_counts_after_the_allowlist_has_the_new_one() {
-    let world = World::new().await;
-    let four = open(&world).await(FOUR);
+    let (world, four) = World::new().await.opened(FOUR).await;
     assert_eq!(four.start(&world).await, said("in_progress"));
     let mut claims = four.claims(&world);
     claims["repository"] = json!("acme/renamed");
@@ -202,8 +200,7 @@ async fn required_check_of_a_renamed_backend_appears_although_the_allowlist_had_
 
 #[tokio::test]
 async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again() {
-    let world = World::new().await;
-    let four = open(&world).await(FOUR);
+    let (world, four) = World::new().await.opened(FOUR).await;
     four.start(&world).await;
     let mut claims = four.claims(&world);
     let github = world.github.state();
@@ -243,8 +240,7 @@ async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again(
 
 #[tokio::test]
 async fn self_report_of_a_re_registered_name_is_403() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     world.github.state().world.add_commit(UPSTREAM, HEAD);
     let body = json!({
         "event_type": "nightly", "delivery_id": HEAD,

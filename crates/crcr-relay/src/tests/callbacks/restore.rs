@@ -188,8 +188,7 @@ async fn time_that_githubs_log_does_not_cover_is_named() {
 /// The check run says "failure" on GitHub. The restored store believes that it sent what it wants to send now.
 #[tokio::test]
 async fn check_run_is_sent_again_although_the_store_thinks_that_github_has_it() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let backup = world.backup();
     four.complete(&world, "failure").await;
     world.later(2 * Duration::from_secs(60));

@@ -5,7 +5,7 @@ use crcr_standin::traffic::Fault;
 use crcr_standin::world::PullRequest;
 
 use super::branches::send_to_another_branch;
-use super::verdicts::{MINUTE, ended, of};
+use super::verdicts::{MINUTE, ended, ended_after, of};
 use super::*;
 use crate::limits;
 
@@ -39,11 +39,9 @@ pub(crate) async fn strangers_run_after(world: &World, end: &str) -> Downstream 
 
 #[tokio::test]
 pub(crate) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     // Without a backlog.
     stranger(&world, "opened", HEAD).await;
     world.settle().await;
@@ -53,10 +51,8 @@ pub(crate) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_f
     stranger(&world, "reopened", HEAD).await;
     world.later(Duration::from_secs(1));
     stranger(&world, "synchronize", NEWER).await;
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't skipped");
-    world.wait(3 * 60 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("failure"), "it isn't skipped");
+    assert_eq!(ended_after(&world, 3 * 60 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// A workflow may skip its tests for a draft, or for a pull request to another branch.
@@ -65,8 +61,7 @@ pub(crate) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_chec
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     strangers.end(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
@@ -78,38 +73,32 @@ pub(crate) async fn failure_that_a_stranger_repeats_and_then_leaves_out_stays() 
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     stranger(&world, "reopened", HEAD).await;
     world.settle().await;
     let last = received(&world)("acme/four").in_run(RUN + 2);
     last.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// Only so many deliveries of one author at a commit are read.
 #[tokio::test]
 pub(crate) async fn author_cannot_hide_a_failure_behind_many_drafts() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
         let draft = draft_of_the_author(&world, 100 + number).await.in_run(RUN + 1 + number);
         draft.of_job("lint").complete(&world, "success").await;
     }
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
     // Those that are closed again have their runs cancelled.
     for end in ["success", "cancelled"] {
-        let world = World::new().await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::new().await.opened("acme/four").await;
         four.on_github(&world, "in_progress", None);
         four.start(&world).await;
         world.wait(MINUTE).await;
@@ -194,8 +183,7 @@ pub(crate) async fn strangers_run_that_passes_all_that_reports_does_not_stand_fo
         ("failure", 150, "failure"),
         ("success", 150, "success"),
     ] {
-        let world = World::listening(&[]).await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::listening(&[]).await.opened("acme/four").await;
         four.on_github(&world, "completed", Some("failure"));
         job_on_github(&world, RUN, 77, "failure");
         for number in 0..passed {
@@ -221,8 +209,7 @@ async fn failure_whose_jobs_github_does_not_show_is_not_replaced_by_another_pull
     world.github.state().traffic.fail("run-jobs", 100, Fault::status(404));
     let strangers = strangers_run_after(&world, "failure").await;
     strangers.complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// A push's jobs have no check runs.
@@ -252,8 +239,7 @@ pub(crate) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_
 /// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
 #[tokio::test]
 pub(crate) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     let lint = four.of_job("lint");
     lint.start(&world).await;
@@ -266,8 +252,7 @@ pub(crate) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_o
     world.wait(5 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
     four.complete(&world, "failure").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// The stranger's pull request has been answered once, so it is waited for when it asks again.
@@ -277,16 +262,14 @@ pub(crate) async fn stranger_who_opens_a_pull_request_again_and_closes_it_change
         let world = World::listening(&[]).await;
         let strangers = strangers_run_after(&world, end).await;
         strangers.of_job("lint").complete(&world, "success").await;
-        world.wait(5 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some(end));
+        assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some(end));
         for action in ["closed", "reopened"] {
             stranger(&world, action, HEAD).await;
             world.wait(MINUTE).await;
         }
         assert_eq!(ended(&world).as_deref(), meanwhile, "a failure isn't reset to queued");
         stranger(&world, "closed", HEAD).await;
-        world.wait(MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some(end), "nobody waits for it");
+        assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some(end), "nobody waits for it");
         for (action, head) in [("reopened", HEAD), ("synchronize", NEWER)] {
             stranger(&world, action, head).await;
             world.wait(MINUTE).await;
@@ -303,8 +286,7 @@ pub(crate) async fn pull_request_to_another_branch_is_waited_for_although_anothe
     let world = World::listening(&[]).await;
     let strangers = strangers_run_after(&world, "success").await;
     strangers.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
     send_to_another_branch(&world).await;
     let own = received(&world)("acme/four").in_run(RUN + 2);
     world.wait(MINUTE).await;
@@ -315,8 +297,7 @@ pub(crate) async fn pull_request_to_another_branch_is_waited_for_although_anothe
     world.wait(5 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     own.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
@@ -344,8 +325,7 @@ async fn new_account_that_sends_a_pull_request_to_a_branch_that_nobody_tests_cha
     world.wait(5 * MINUTE).await;
     send("edited", "release").await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
-    world.wait(3 * 60 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 3 * 60 * MINUTE).await.as_deref(), Some("success"));
 }
 
 /// Its workflow leaves out the tests of drafts.
@@ -363,8 +343,7 @@ pub(crate) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     let own = received(&world)("acme/four").in_run(RUN + 1);
     own.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// GitHub cancels a job that takes longer than its workflow allows.
@@ -384,8 +363,7 @@ pub(crate) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() 
     lint.end(&world, "success").await;
     own.start(&world).await;
     own.end(&world, "cancelled").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("cancelled"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("cancelled"));
 }
 
 /// Downstream workflows cancel their run when a pull request is closed.
@@ -401,8 +379,7 @@ pub(crate) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_
         stranger(&world, "closed", HEAD).await;
         strangers.on_github(&world, "completed", Some("cancelled"));
         strangers.end(&world, "cancelled").await;
-        world.wait(5 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some(end));
+        assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some(end));
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(end));
     }
 }
@@ -439,8 +416,7 @@ pub(crate) async fn job_that_a_strangers_run_skips_stays_failed() {
 /// New accounts cost nothing, and each may open a pull request at somebody else's commit.
 #[tokio::test]
 pub(crate) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "failure").await;
     world.wait(5 * MINUTE).await;
     let state = world.github.state();
@@ -463,6 +439,5 @@ pub(crate) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure(
     }
     world.wait(5 * MINUTE).await;
     received(&world)("acme/four").in_run(RUN + 2).of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }

@@ -22,6 +22,11 @@ pub(crate) fn ended(world: &World) -> Option<String> {
     of(world, DISPATCH).unwrap().1
 }
 
+pub(crate) async fn ended_after(world: &World, time: Duration) -> Option<String> {
+    world.wait(time).await;
+    ended(world)
+}
+
 /// With auto-merge, GitHub merges as soon as each required check has passed or was skipped.
 #[tokio::test]
 pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
@@ -81,30 +86,26 @@ pub(crate) async fn push_back_within_a_second_is_tested_in_whatever_order_its_we
         let (repo, job, run, attempt) = ("acme/four", "test", RUN, 1);
         let four = Downstream { repo, client_payload: newest, job, run, attempt };
         four.complete(&world, "success").await;
-        world.wait(2 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some("success"), "{order:?}");
+        assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"), "{order:?}");
     }
 }
 
 #[tokio::test]
 pub(crate) async fn reports_from_a_renamed_default_branch_count_within_minutes() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     world.github.state().world.rename_default_branch("acme/four", "trunk");
     four.on_github(&world, "completed", Some("failure"));
     let mut claims = four.claims(&world);
     claims["ref"] = json!("refs/heads/trunk");
     let body = four.body("completed", Some("failure"));
     assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
-    world.wait(3 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 3 * MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 async fn failure_reported_before_the_default_branch_was_renamed_still_counts() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     let [lint, slow] = [RUN + 1, RUN + 2].map(|run| four.in_run(run));
     let (lint, slow) = (lint.of_job("lint"), slow.of_job("slow"));
     four.on_github(&world, "completed", Some("success"));
@@ -123,8 +124,7 @@ async fn failure_reported_before_the_default_branch_was_renamed_still_counts() {
     world.wait(3 * MINUTE).await;
     lint.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
     assert_eq!(lint.end(&world, "success").await, said("completed"));
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
     let job = |name: &str| of(&world, &format!("crcr/acme/four/CI/{name}")).unwrap().1;
     for (name, end) in [("test", "failure"), ("lint", "success"), ("slow", "success")] {
         assert_eq!(job(name).as_deref(), Some(end), "{name}");
@@ -137,7 +137,8 @@ pub(crate) async fn press_rerun(world: &World) {
     let shown = state.world.check_runs(UPSTREAM);
     let shown = shown.iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap();
     let payload = state.check_run_payload(UPSTREAM, shown.id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
+    let answer = world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(answer.0, StatusCode::ACCEPTED);
     world.settle().await;
 }
 
@@ -183,8 +184,7 @@ pub(crate) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_h
 
 #[tokio::test]
 pub(crate) async fn run_that_github_creates_late_is_waited_for() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.complete(&world, "success").await;
     world.wait(Duration::from_secs(40)).await;
     assert_eq!(ended(&world), None, "GitHub may still start others");
@@ -193,8 +193,7 @@ pub(crate) async fn run_that_github_creates_late_is_waited_for() {
     world.wait(MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
-    world.wait(75 * Duration::from_secs(1)).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 75 * Duration::from_secs(1)).await.as_deref(), Some("failure"));
 }
 
 /// By the relay's clock the run began before it was asked for.
@@ -205,15 +204,13 @@ pub(crate) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_gith
     let silent = ci.in_run(RUN + 1);
     silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
     ci.complete(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet()
 {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.complete(&world, "success").await;
     world.wait(Duration::from_secs(45)).await;
     stranger(&world, "opened", NEWER).await;
@@ -226,8 +223,7 @@ pub(crate) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
     world.wait(Duration::from_secs(30)).await;
     assert_eq!(ended(&world), None, "it may be the run of either dispatch");
     late(RUN + 2, "success");
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// The run of the earlier dispatch began before GitHub could create one of the later dispatch, so the other run is the
@@ -244,8 +240,7 @@ pub(crate) async fn failed_run_counts_although_an_earlier_dispatch_could_have_st
     let late = ci.in_run(RUN + 2);
     late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
     ci.complete(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// None of the runs reports. The two earlier ones are those of the two earlier dispatches, in whichever order.
@@ -268,15 +263,13 @@ pub(crate) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_the
     let ci = open(&world).await("acme/four");
     on_github(RUN + 3, "failure");
     ci.complete(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 /// GitHub says that the run passed, as the workflow continues after errors.
 #[tokio::test]
 async fn first_failure_of_1001_jobs_is_not_lost() {
-    let world = World::new().await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::new().await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     for leg in 0..1001 {
         let client_payload = ci.client_payload.clone();
@@ -284,14 +277,12 @@ async fn first_failure_of_1001_jobs_is_not_lost() {
         let end = if leg == 0 { "failure" } else { "success" };
         assert_eq!(job.end(&world, end).await, said("completed"), "leg {leg}");
     }
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 async fn first_of_1002_jobs_is_waited_for() {
-    let world = World::new().await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::new().await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     for leg in 0..1002 {
         let client_payload = ci.client_payload.clone();
@@ -331,8 +322,7 @@ async fn push_that_supersedes_4000_dispatches_is_accepted() {
 
 #[tokio::test]
 pub(crate) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     for n in 0..120 {
         let other = ci.in_run(RUN + n);
         let end = if n == 0 { "failure" } else { "success" };
@@ -341,14 +331,12 @@ pub(crate) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
     let last = ci.in_run(RUN + 119);
     last.start(&world).await;
     last.end(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     // With them there is one more than GitHub pages through.
     for n in 1..=1000 {
@@ -382,8 +370,7 @@ fn answer_lists(world: &World, times: usize, runs: &[Value]) {
 /// GitHub's filtered lists are sometimes empty or old, so that a run which has reported isn't in them yet.
 #[tokio::test]
 pub(crate) async fn list_without_a_run_that_has_reported_is_not_the_whole_list() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     let silent = ci.in_run(RUN + 1);
     silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
@@ -393,21 +380,18 @@ pub(crate) async fn list_without_a_run_that_has_reported_is_not_the_whole_list()
     world.wait(Duration::from_secs(11)).await;
     assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
     world.wait(5 * MINUTE).await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
     for is_deleted in [false, true] {
-        let world = World::listening(&[]).await;
-        let ci = open(&world).await("acme/four");
+        let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
         ci.on_github(&world, "completed", Some("success"));
         let silent = ci.in_run(RUN + 1);
         silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
         ci.end(&world, "success").await;
-        world.wait(2 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some("failure"));
+        assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
         let runs = &world.github.state().runs;
         if is_deleted {
             let elsewhere = Run { repository: "acme/gone".to_owned(), ..Run::push() };
@@ -427,12 +411,10 @@ pub(crate) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
 
 #[tokio::test]
 pub(crate) async fn run_that_was_deleted_after_it_passed_has_passed() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     ci.end(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"));
     world.github.state().runs.add(Run {
         id: RUN,
         repository: "acme/gone".to_owned(),
@@ -448,8 +430,7 @@ pub(crate) async fn run_that_was_deleted_after_it_passed_has_passed() {
 
 #[tokio::test]
 pub(crate) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_success() {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "completed", Some("success"));
     let mut undated = world.github.state().runs.get(RUN).unwrap().api("http://github.test");
     undated["id"] = json!(RUN + 1);
@@ -462,8 +443,7 @@ pub(crate) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_s
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     assert!(title(&world).contains("doesn't say of one when it was created"), "{}", title(&world));
     world.wait(6 * 60 * MINUTE).await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 fn title(world: &World) -> String {
@@ -475,8 +455,7 @@ fn title(world: &World) -> String {
 #[tokio::test]
 pub(crate) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason()
 {
-    let world = World::listening(&[]).await;
-    let ci = open(&world).await("acme/four");
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "in_progress", None);
     ci.start(&world).await;
     ci.end(&world, "success").await;
@@ -505,8 +484,7 @@ pub(crate) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
     let again = ci.run_again();
     again.on_github(&world, "completed", Some("success"));
     again.end(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"));
 }
 
 /// A run that may be the dispatch's is open, and can't be read any more.
@@ -539,13 +517,11 @@ pub(crate) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_mo
 #[tokio::test]
 pub(crate) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
-        let world = World::listening(&[]).await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::listening(&[]).await.opened("acme/four").await;
         four.on_github(&world, "completed", Some("success"));
         assert_eq!(four.end(&world, first).await, said("completed"));
         assert_eq!(four.end(&world, second).await, said("completed"));
-        world.wait(2 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some("failure"));
+        assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
     }
 }
@@ -564,48 +540,40 @@ pub(crate) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_t
     older.workflow_on_github(&world, "ci.yml", "completed", Some("failure"));
     older.end(&world, "failure").await;
     world.settle().await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.start(&world).await;
     four.on_github(&world, "completed", Some("success"));
     world.wait(10 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
-    world.wait(6 * 60 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("timed_out"));
+    assert_eq!(ended_after(&world, 6 * 60 * MINUTE).await.as_deref(), Some("timed_out"));
 }
 
 #[tokio::test]
 pub(crate) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "completed", Some("mostly_harmless"));
     four.end(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "completed", Some("success"));
     four.end(&world, "skipped").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
 pub(crate) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
     for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
-        let world = World::listening(&[]).await;
-        let four = open(&world).await("acme/four");
+        let (world, four) = World::listening(&[]).await.opened("acme/four").await;
         four.on_github(&world, "in_progress", None);
         four.start(&world).await;
         world.work().await;
@@ -625,8 +593,7 @@ pub(crate) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
 
 #[tokio::test]
 pub(crate) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
-    let world = World::listening(&[]).await;
-    let three = open(&world).await("acme/three");
+    let (world, three) = World::listening(&[]).await.opened("acme/three").await;
     three.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(of(&world, THREE), None);
@@ -679,8 +646,7 @@ async fn check_of_a_backend_that_goes_from_l4_to_l3_tells_of_no_label_that_was_r
 
 #[tokio::test]
 pub(crate) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
     world.wait(2 * MINUTE).await;
@@ -750,7 +716,6 @@ pub(crate) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_t
     world.later(Duration::from_secs(1));
     stranger(&world, "synchronize", NEWER).await;
     world.send(&state.world.delivery("pull_request", &late)).await;
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }

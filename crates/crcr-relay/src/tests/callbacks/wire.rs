@@ -147,8 +147,7 @@ async fn self_report_without_a_commit_decides_nothing() {
 
 #[tokio::test]
 async fn nightly_report_counts_with_an_upstream_commit_of_a_scheduled_run() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     world.github.state().world.add_commit(UPSTREAM, HEAD);
     let mut body = two.body("completed", Some("success"));
     body["event_type"] = json!("nightly");
@@ -177,8 +176,7 @@ async fn nightly_report_counts_with_an_upstream_commit_of_a_scheduled_run() {
 
 #[tokio::test]
 async fn nightly_report_can_not_replace_the_result_of_a_dispatched_job() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     four.start(&world).await;
     four.end(&world, "failure").await;
     let mut body = four.body("completed", Some("success"));
@@ -222,8 +220,7 @@ async fn queue_time_is_that_of_a_runs_first_job() {
 
 #[tokio::test]
 async fn odd_details_leave_warnings_in_the_answer_and_on_the_page() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let mut body = two.body("completed", Some("Failure"));
     body["workflow"]["job_name"] = json!("test\twith a tab");
     body["workflow"]["artifact_url"] = json!("http://ci.acme.test/1");
@@ -241,8 +238,7 @@ async fn odd_details_leave_warnings_in_the_answer_and_on_the_page() {
 
 #[tokio::test]
 async fn what_reporters_write_beyond_json_costs_no_result() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let mut latin_1 = two.body("in_progress", None).to_string().into_bytes();
     latin_1.splice(1..1, *b"\"log\": \"caf\xe9\", ");
     let token = world.github.state().oidc.sign(&two.claims(&world));
@@ -265,8 +261,7 @@ async fn what_reporters_write_beyond_json_costs_no_result() {
 
 #[tokio::test]
 async fn blank_conclusion_is_stored_and_is_no_success() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let (status, answer) = two.end(&world, " ").await;
     assert_eq!((status, &answer["status"]), (StatusCode::OK, &json!("completed")), "{answer}");
     let facts = world.results.attempts(&world.always()).unwrap();
@@ -299,8 +294,7 @@ async fn forwarded_result_of_a_buildkite_job_is_stored_and_its_backend_has_a_pag
 
 #[tokio::test]
 async fn callback_address_may_end_in_a_slash() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let token = world.github.state().oidc.sign(&two.claims(&world));
     let request = Request::post("/github/callback/").header("authorization", token);
     let body = two.body("in_progress", None).to_string();
@@ -313,8 +307,7 @@ async fn result_that_the_external_hud_has_already_is_no_dead_letter() {
     let conflict = wiremock::ResponseTemplate::new(409);
     wiremock::Mock::given(wiremock::matchers::any()).respond_with(conflict).mount(&hud).await;
     let settings = [("HUD_API_URL", &*format!("{}/api", hud.uri())), ("HUD_BOT_KEY", "k")];
-    let world = World::with(&settings).await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::with(&settings).await.opened("acme/two").await;
     two.end(&world, "success").await;
     world.settle().await;
     assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
@@ -323,8 +316,7 @@ async fn result_that_the_external_hud_has_already_is_no_dead_letter() {
 
 #[tokio::test]
 async fn what_strangers_send_is_counted_apart() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
+    let (world, two) = World::new().await.opened("acme/two").await;
     let foreign = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
     for _ in 0..3 {
         let (status, _) = world.report(Some(&foreign), b"{}".to_vec()).await;
@@ -349,8 +341,7 @@ async fn what_strangers_send_is_counted_apart() {
 
 #[tokio::test]
 async fn report_is_recorded_although_the_relays_clock_is_minutes_behind() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
+    let (world, four) = World::new().await.opened("acme/four").await;
     let mut claims = four.claims(&world);
     let issued = claims["iat"].as_i64().unwrap() + 300;
     // As GitHub's: valid ten minutes before.
