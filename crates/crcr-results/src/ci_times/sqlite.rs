@@ -19,38 +19,36 @@ use crate::sqlite::{ColumnReader, SqliteResults, json};
 impl CiTimesResults for SqliteResults {
     async fn ci_times(&self, query: &CiTimesQuery) -> Result<Vec<CiTimes>, ResultsError> {
         let query = query.clone();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let sql = format!(
-                    "SELECT start, name, ended, failed, queue, run FROM {}
-                     WHERE repo = ?1 AND grouped_by = ?2 AND start >= ?3 AND start < ?4
-                       AND (?5 IS NULL OR name = ?5) ORDER BY start, name",
-                    table(query.unit)
-                );
-                connection
-                    .prepare_cached(&sql)?
-                    .query_map(
-                        params![
-                            query.repository,
-                            query.grouping.as_str(),
-                            millis(query.from),
-                            millis(query.to),
-                            query.name
-                        ],
-                        |row| {
-                            let mut row = ColumnReader::of(row);
-                            Ok(CiTimes {
-                                start: row.time()?,
-                                name: row.get()?,
-                                ended: row.get::<i64>()?.cast_unsigned(),
-                                failed: row.get::<i64>()?.cast_unsigned(),
-                                queue: row.json()?,
-                                run: row.json()?,
-                            })
-                        },
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            let sql = format!(
+                "SELECT start, name, ended, failed, queue, run FROM {}
+                 WHERE repo = ?1 AND grouped_by = ?2 AND start >= ?3 AND start < ?4
+                   AND (?5 IS NULL OR name = ?5) ORDER BY start, name",
+                table(query.unit)
+            );
+            connection
+                .prepare_cached(&sql)?
+                .query_map(
+                    params![
+                        query.repository,
+                        query.grouping.as_str(),
+                        millis(query.from),
+                        millis(query.to),
+                        query.name
+                    ],
+                    |row| {
+                        let mut row = ColumnReader::of(row);
+                        Ok(CiTimes {
+                            start: row.time()?,
+                            name: row.get()?,
+                            ended: row.get::<i64>()?.cast_unsigned(),
+                            failed: row.get::<i64>()?.cast_unsigned(),
+                            queue: row.json()?,
+                            run: row.json()?,
+                        })
+                    },
+                )?
+                .collect()
         })
         .await
     }
@@ -63,28 +61,26 @@ impl CiTimesResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<BranchCommitRuns>, ResultsError> {
         let (repository, branch) = (repository.to_owned(), branch.to_owned());
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT sha, min(created_at) AS first, count(*), sum(failed) FROM branch_run
-                         WHERE repo = ?1 AND branch = ?2 AND created_at >= ?3 AND created_at < ?4
-                         GROUP BY sha ORDER BY first DESC, sha LIMIT ?5",
-                    )?
-                    .query_map(
-                        params![repository, branch, millis(from), millis(to), limit as i64],
-                        |row| {
-                            let mut row = ColumnReader::of(row);
-                            Ok(BranchCommitRuns {
-                                sha: row.get()?,
-                                first_run_at: row.time()?,
-                                runs: row.get::<i64>()?.cast_unsigned(),
-                                failed: row.get::<i64>()?.cast_unsigned(),
-                            })
-                        },
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT sha, min(created_at) AS first, count(*), sum(failed) FROM branch_run
+                     WHERE repo = ?1 AND branch = ?2 AND created_at >= ?3 AND created_at < ?4
+                     GROUP BY sha ORDER BY first DESC, sha LIMIT ?5",
+                )?
+                .query_map(
+                    params![repository, branch, millis(from), millis(to), limit as i64],
+                    |row| {
+                        let mut row = ColumnReader::of(row);
+                        Ok(BranchCommitRuns {
+                            sha: row.get()?,
+                            first_run_at: row.time()?,
+                            runs: row.get::<i64>()?.cast_unsigned(),
+                            failed: row.get::<i64>()?.cast_unsigned(),
+                        })
+                    },
+                )?
+                .collect()
         })
         .await
     }
@@ -106,30 +102,28 @@ impl CiTimesResults for SqliteResults {
              ORDER BY ended_at DESC, id DESC LIMIT {}",
             query.limit
         );
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(&sql)?
-                    .query_map(
-                        params![
-                            query.repository,
-                            millis(query.from),
-                            millis(query.to),
-                            query.to_id.unwrap_or_default().cast_signed(),
-                            query.job,
-                            query.runner
-                        ],
-                        |row| {
-                            let mut row = ColumnReader::of(row);
-                            Ok(EndedJob {
-                                id: row.get::<i64>()?.cast_unsigned(),
-                                ended_at: row.time()?,
-                                failed: row.get()?,
-                            })
-                        },
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(
+                    params![
+                        query.repository,
+                        millis(query.from),
+                        millis(query.to),
+                        query.to_id.unwrap_or_default().cast_signed(),
+                        query.job,
+                        query.runner
+                    ],
+                    |row| {
+                        let mut row = ColumnReader::of(row);
+                        Ok(EndedJob {
+                            id: row.get::<i64>()?.cast_unsigned(),
+                            ended_at: row.time()?,
+                            failed: row.get()?,
+                        })
+                    },
+                )?
+                .collect()
         })
         .await
     }

@@ -123,27 +123,25 @@ impl JobLogResults for SqliteResults {
              ORDER BY failures DESC, newest DESC LIMIT {}",
             query.limit
         );
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(&sql)?
-                    .query_map(rusqlite::params_from_iter(arguments), |row| {
-                        let mut row = ColumnReader::of(row);
-                        Ok(FailureGroup {
-                            cause: FailureCause {
-                                category: row.get()?,
-                                rule: row.get()?,
-                                capture: row.get()?,
-                            },
-                            reason: NoLogReason::from_name(&row.get::<String>()?),
-                            failures: row.get::<i64>()?.cast_unsigned(),
-                            oldest: row.time()?,
-                            line: row.get()?,
-                            newest: read_job(&mut row)?,
-                        })
-                    })?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(rusqlite::params_from_iter(arguments), |row| {
+                    let mut row = ColumnReader::of(row);
+                    Ok(FailureGroup {
+                        cause: FailureCause {
+                            category: row.get()?,
+                            rule: row.get()?,
+                            capture: row.get()?,
+                        },
+                        reason: NoLogReason::from_name(&row.get::<String>()?),
+                        failures: row.get::<i64>()?.cast_unsigned(),
+                        oldest: row.time()?,
+                        line: row.get()?,
+                        newest: read_job(&mut row)?,
+                    })
+                })?
+                .collect()
         })
         .await
     }
@@ -228,13 +226,11 @@ impl JobLogResults for SqliteResults {
             "SELECT {JOB} FROM green_job WHERE repo = ?1 AND workflow = ?2 AND job_name = ?3
              ORDER BY on_default_branch DESC"
         );
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(&sql)?
-                    .query_map(asked, |row| read_job(&mut ColumnReader::of(row)))?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(asked, |row| read_job(&mut ColumnReader::of(row)))?
+                .collect()
         })
         .await
     }
@@ -249,22 +245,20 @@ impl SqliteResults {
         let sql = format!(
             "SELECT {JOB}, looked_at, log_key, reason, document FROM job_log WHERE {condition}"
         );
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(&sql)?
-                    .query_map(rusqlite::params_from_iter(arguments), |row| {
-                        let mut row = ColumnReader::of(row);
-                        let job = read_job(&mut row)?;
-                        let (looked_at, log_key) = (timestamp(row.get()?), row.get()?);
-                        let (reason, document): (String, String) = (row.get()?, row.get()?);
-                        let outcome = outcome(&reason, &document).ok_or_else(|| {
-                            rusqlite::Error::InvalidColumnType(0, "document".into(), Type::Text)
-                        })?;
-                        Ok(JobLogRow { job, looked_at, log_key, outcome })
-                    })?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(rusqlite::params_from_iter(arguments), |row| {
+                    let mut row = ColumnReader::of(row);
+                    let job = read_job(&mut row)?;
+                    let (looked_at, log_key) = (timestamp(row.get()?), row.get()?);
+                    let (reason, document): (String, String) = (row.get()?, row.get()?);
+                    let outcome = outcome(&reason, &document).ok_or_else(|| {
+                        rusqlite::Error::InvalidColumnType(0, "document".into(), Type::Text)
+                    })?;
+                    Ok(JobLogRow { job, looked_at, log_key, outcome })
+                })?
+                .collect()
         })
         .await
     }

@@ -14,7 +14,7 @@ use crcr_store::sqlite::{SqliteStore, millis, timestamp};
 use crcr_store::{StateStore as _, StoreError, WriteBatch};
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::de::DeserializeOwned;
 
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
@@ -204,17 +204,15 @@ impl Results for SqliteResults {
     ) -> Result<Vec<DispatchFact>, ResultsError> {
         // No hexadecimal digit is after `f`.
         let (from, to) = (prefix.to_owned(), format!("{prefix}g"));
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let mut select = connection.prepare_cached(
-                    "SELECT document FROM fact_dispatch
-                     WHERE json_extract(document, '$.head_sha') >= ?1
-                       AND json_extract(document, '$.head_sha') < ?2
-                     ORDER BY enqueued_at DESC LIMIT ?3",
-                )?;
-                let found = select.query_map(params![from, to, limit as i64], document)?;
-                found.collect::<Result<Vec<DispatchFact>, _>>()
-            })
+        self.query(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT document FROM fact_dispatch
+                 WHERE json_extract(document, '$.head_sha') >= ?1
+                   AND json_extract(document, '$.head_sha') < ?2
+                 ORDER BY enqueued_at DESC LIMIT ?3",
+            )?;
+            let found = select.query_map(params![from, to, limit as i64], document)?;
+            found.collect::<Result<Vec<DispatchFact>, _>>()
         })
         .await
         .map(sorted(sort_dispatches))
@@ -226,12 +224,10 @@ impl Results for SqliteResults {
         limit: usize,
     ) -> Result<Vec<AttemptFact>, ResultsError> {
         let (from, to) = (prefix.to_owned(), format!("{prefix}g"));
-        let found = self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let mut select = connection.prepare_cached(&attempts_of_commits())?;
-                let found = select.query_map(params![from, to, limit as i64], read_attempt)?;
-                found.collect::<Result<Vec<AttemptFact>, _>>()
-            })
+        let found = self.query(move |connection| {
+            let mut select = connection.prepare_cached(&attempts_of_commits())?;
+            let found = select.query_map(params![from, to, limit as i64], read_attempt)?;
+            found.collect::<Result<Vec<AttemptFact>, _>>()
         });
         let mut found = found.await.map(sorted(sort_attempts))?;
         found.retain(|row| row.event != EventName::Probe);
@@ -244,22 +240,18 @@ impl Results for SqliteResults {
         numbers: &[u64],
     ) -> Result<Vec<MergeBaseFact>, ResultsError> {
         let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let mut select = connection.prepare_cached(
-                    "SELECT document FROM fact_merge_base
-                     WHERE upstream = ?1 AND pull_request = ?2",
-                )?;
-                let mut found = vec![];
-                for number in numbers {
-                    for row in
-                        select.query_map(params![upstream, number.cast_signed()], document)?
-                    {
-                        found.push(row?);
-                    }
+        self.query(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT document FROM fact_merge_base
+                 WHERE upstream = ?1 AND pull_request = ?2",
+            )?;
+            let mut found = vec![];
+            for number in numbers {
+                for row in select.query_map(params![upstream, number.cast_signed()], document)? {
+                    found.push(row?);
                 }
-                Ok(found)
-            })
+            }
+            Ok(found)
         })
         .await
     }
@@ -270,16 +262,14 @@ impl Results for SqliteResults {
         heads: &[String],
     ) -> Result<Vec<CheckFact>, ResultsError> {
         let (upstream, heads) = (upstream.to_owned(), json(&heads));
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT document FROM fact_check WHERE upstream = ?1
-                         AND head_sha IN (SELECT value FROM json_each(?2))",
-                    )?
-                    .query_map(params![upstream, heads], document)?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT document FROM fact_check WHERE upstream = ?1
+                     AND head_sha IN (SELECT value FROM json_each(?2))",
+                )?
+                .query_map(params![upstream, heads], document)?
+                .collect()
         })
         .await
     }
@@ -309,6 +299,13 @@ impl SqliteResults {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(ResultsError::Unavailable(error.to_string())),
         }
+    }
+
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, ResultsError> {
+        self.blocking(move |this| this.store.slow_readers().with(read)).await
     }
 
     pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {

@@ -37,19 +37,17 @@ impl TestHistoryResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<TestIdentity>, ResultsError> {
         let (repository, asked) = (repository.to_owned(), name.to_owned());
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let names = json(&possible_names(&asked));
-                let rows = connection
-                    .prepare_cached(&format!(
-                        "SELECT {TEST} FROM test_case
-                         WHERE name IN (SELECT value FROM json_each(?2)) AND repo = ?1
-                         GROUP BY id ORDER BY classname, name, id"
-                    ))?
-                    .query_map(params![repository, names], read_test)?
-                    .collect::<rusqlite::Result<Vec<_>>>()?;
-                Ok(rows.into_iter().filter(|test| is_named(test, &asked)).take(limit).collect())
-            })
+        self.query(move |connection| {
+            let names = json(&possible_names(&asked));
+            let rows = connection
+                .prepare_cached(&format!(
+                    "SELECT {TEST} FROM test_case
+                     WHERE name IN (SELECT value FROM json_each(?2)) AND repo = ?1
+                     GROUP BY id ORDER BY classname, name, id"
+                ))?
+                .query_map(params![repository, names], read_test)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok(rows.into_iter().filter(|test| is_named(test, &asked)).take(limit).collect())
         })
         .await
     }
@@ -60,15 +58,13 @@ impl TestHistoryResults for SqliteResults {
         test_id: u64,
     ) -> Result<Option<TestIdentity>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(&format!(
-                        "SELECT {TEST} FROM test_case WHERE id = ?1 AND repo = ?2 GROUP BY id"
-                    ))?
-                    .query_row(params![test_id.cast_signed(), repository], read_test)
-                    .optional()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(&format!(
+                    "SELECT {TEST} FROM test_case WHERE id = ?1 AND repo = ?2 GROUP BY id"
+                ))?
+                .query_row(params![test_id.cast_signed(), repository], read_test)
+                .optional()
         })
         .await
     }
@@ -80,12 +76,7 @@ impl TestHistoryResults for SqliteResults {
         days: (i64, i64),
     ) -> Result<Vec<TestJobDay>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store
-                .slow_readers()
-                .with(|connection| job_days(connection, &repository, test_id, days))
-        })
-        .await
+        self.query(move |connection| job_days(connection, &repository, test_id, days)).await
     }
 
     async fn test_results(
@@ -96,28 +87,26 @@ impl TestHistoryResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<TestResultRow>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let test = (&*repository, test_id, days);
-                let of_days = job_days(connection, &repository, test_id, days)?;
-                let mut found = vec![];
-                for on_default in [true, false] {
-                    found.extend(failures(connection, test, on_default, limit)?);
-                    let of_days = of_days.iter().filter(|row| row.on_default_branch == on_default);
-                    let mut jobs: Vec<_> = of_days.map(|row| (row.day, &*row.job)).collect();
-                    jobs.sort_by(|a, b| b.cmp(a));
-                    let mut seen = HashSet::new();
-                    jobs.retain(|(_, job)| seen.insert(*job));
-                    for (_, job) in jobs.into_iter().take(MAX_JOBS) {
-                        found.extend(results_of_job(connection, test, on_default, job)?);
-                    }
+        self.query(move |connection| {
+            let test = (&*repository, test_id, days);
+            let of_days = job_days(connection, &repository, test_id, days)?;
+            let mut found = vec![];
+            for on_default in [true, false] {
+                found.extend(failures(connection, test, on_default, limit)?);
+                let of_days = of_days.iter().filter(|row| row.on_default_branch == on_default);
+                let mut jobs: Vec<_> = of_days.map(|row| (row.day, &*row.job)).collect();
+                jobs.sort_by(|a, b| b.cmp(a));
+                let mut seen = HashSet::new();
+                jobs.retain(|(_, job)| seen.insert(*job));
+                for (_, job) in jobs.into_iter().take(MAX_JOBS) {
+                    found.extend(results_of_job(connection, test, on_default, job)?);
                 }
-                let mut known = HashSet::new();
-                found.retain(|(report, _)| known.insert(*report));
-                let mut rows = found.into_iter().map(|(_, row)| row).collect();
-                newest_first(&mut rows);
-                Ok(rows)
-            })
+            }
+            let mut known = HashSet::new();
+            found.retain(|(report, _)| known.insert(*report));
+            let mut rows = found.into_iter().map(|(_, row)| row).collect();
+            newest_first(&mut rows);
+            Ok(rows)
         })
         .await
     }
@@ -130,39 +119,37 @@ impl TestHistoryResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<FailedTestOfJob>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT test, kind, suite, classname, name, ifnull(details, '[]')
-                         FROM test_report JOIN test_run ON report = test_report.id
-                            JOIN test_case ON test_case.id = test
-                                AND test_case.on_default = test_report.on_default
-                         WHERE test_report.repo = ?1 AND run_id = ?2 AND run_attempt = ?3
-                            AND job_id = ?4 AND result IN ('failure', 'error')
-                         ORDER BY classname, name, test LIMIT ?5",
-                    )?
-                    .query_map(
-                        params![
-                            repository,
-                            run_id.cast_signed(),
-                            run_attempt,
-                            job_id.cast_signed(),
-                            limit as i64
-                        ],
-                        |row| {
-                            let mut row = ColumnReader::of(row);
-                            let test_id = row.get::<i64>()?.cast_unsigned();
-                            let kind = row.parsed(TestRowKind::from_name)?;
-                            let (suite, class, name): (String, String, String) =
-                                (row.get()?, row.get()?, row.get()?);
-                            let name = full_name(&suite, &class, &name);
-                            let message = message(&row.get::<String>()?);
-                            Ok(FailedTestOfJob { test_id, kind, name, message })
-                        },
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT test, kind, suite, classname, name, ifnull(details, '[]')
+                     FROM test_report JOIN test_run ON report = test_report.id
+                        JOIN test_case ON test_case.id = test
+                            AND test_case.on_default = test_report.on_default
+                     WHERE test_report.repo = ?1 AND run_id = ?2 AND run_attempt = ?3
+                        AND job_id = ?4 AND result IN ('failure', 'error')
+                     ORDER BY classname, name, test LIMIT ?5",
+                )?
+                .query_map(
+                    params![
+                        repository,
+                        run_id.cast_signed(),
+                        run_attempt,
+                        job_id.cast_signed(),
+                        limit as i64
+                    ],
+                    |row| {
+                        let mut row = ColumnReader::of(row);
+                        let test_id = row.get::<i64>()?.cast_unsigned();
+                        let kind = row.parsed(TestRowKind::from_name)?;
+                        let (suite, class, name): (String, String, String) =
+                            (row.get()?, row.get()?, row.get()?);
+                        let name = full_name(&suite, &class, &name);
+                        let message = message(&row.get::<String>()?);
+                        Ok(FailedTestOfJob { test_id, kind, name, message })
+                    },
+                )?
+                .collect()
         })
         .await
     }

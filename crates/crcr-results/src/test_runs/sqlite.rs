@@ -48,19 +48,15 @@ impl TestRunResults for SqliteResults {
         run_attempt: u32,
     ) -> Result<Option<Timestamp>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let started: Option<i64> = connection
-                    .prepare_cached(
-                        "SELECT started_at FROM test_report
-                         WHERE repo = ?1 AND run_id = ?2 AND run_attempt = ?3 LIMIT 1",
-                    )?
-                    .query_row(params![repository, run_id.cast_signed(), run_attempt], |row| {
-                        row.get(0)
-                    })
-                    .optional()?;
-                Ok(started.map(timestamp))
-            })
+        self.query(move |connection| {
+            let started: Option<i64> = connection
+                .prepare_cached(
+                    "SELECT started_at FROM test_report
+                     WHERE repo = ?1 AND run_id = ?2 AND run_attempt = ?3 LIMIT 1",
+                )?
+                .query_row(params![repository, run_id.cast_signed(), run_attempt], |row| row.get(0))
+                .optional()?;
+            Ok(started.map(timestamp))
         })
         .await
     }
@@ -110,54 +106,49 @@ impl TestRunResults for SqliteResults {
         run_attempt: u32,
     ) -> Result<Vec<ReportRows>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let mut select = connection.prepare_cached(
-                    "SELECT test_report.id, job_id, job_id_check, job, artifact, path,
-                        invoking_file, test, kind, suite, classname, name, file, variant, result, time,
-                        attempts, flaky, ifnull(details, '[]')
-                     FROM test_report JOIN test_run ON report = test_report.id
-                        JOIN test_case ON test_case.id = test
-                            AND test_case.on_default = test_report.on_default
-                     WHERE test_report.repo = ?1 AND run_id = ?2 AND run_attempt = ?3",
-                )?;
-                let mut found: BTreeMap<u64, ReportRows> = BTreeMap::new();
-                let mut rows =
-                    select.query(params![repository, run_id.cast_signed(), run_attempt])?;
-                while let Some(row) = rows.next()? {
-                    let mut row = ColumnReader::of(row);
-                    let source = read_source(&mut row)?;
-                    let row = read_row(&mut row)?;
-                    found
-                        .entry(source.report_id)
-                        .or_insert_with(|| ReportRows { source, rows: vec![] })
-                        .rows
-                        .push(row);
-                }
-                let mut found: Vec<_> = found.into_values().collect();
-                for report in &mut found {
-                    report.rows.sort_unstable_by_key(|row| row.test_id);
-                }
-                Ok(found)
-            })
+        self.query(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT test_report.id, job_id, job_id_check, job, artifact, path,
+                    invoking_file, test, kind, suite, classname, name, file, variant, result, time,
+                    attempts, flaky, ifnull(details, '[]')
+                 FROM test_report JOIN test_run ON report = test_report.id
+                    JOIN test_case ON test_case.id = test
+                        AND test_case.on_default = test_report.on_default
+                 WHERE test_report.repo = ?1 AND run_id = ?2 AND run_attempt = ?3",
+            )?;
+            let mut found: BTreeMap<u64, ReportRows> = BTreeMap::new();
+            let mut rows = select.query(params![repository, run_id.cast_signed(), run_attempt])?;
+            while let Some(row) = rows.next()? {
+                let mut row = ColumnReader::of(row);
+                let source = read_source(&mut row)?;
+                let row = read_row(&mut row)?;
+                found
+                    .entry(source.report_id)
+                    .or_insert_with(|| ReportRows { source, rows: vec![] })
+                    .rows
+                    .push(row);
+            }
+            let mut found: Vec<_> = found.into_values().collect();
+            for report in &mut found {
+                report.rows.sort_unstable_by_key(|row| row.test_id);
+            }
+            Ok(found)
         })
         .await
     }
 
     async fn known_tests(&self, _: &str, tests: &[u64]) -> Result<BTreeSet<u64>, ResultsError> {
         let tests = tests.to_vec();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                let mut select = connection
-                    .prepare_cached("SELECT 1 FROM test_case WHERE id = ?1 AND on_default = 1")?;
-                let mut known = BTreeSet::new();
-                for test in tests {
-                    if select.exists([test.cast_signed()])? {
-                        known.insert(test);
-                    }
+        self.query(move |connection| {
+            let mut select = connection
+                .prepare_cached("SELECT 1 FROM test_case WHERE id = ?1 AND on_default = 1")?;
+            let mut known = BTreeSet::new();
+            for test in tests {
+                if select.exists([test.cast_signed()])? {
+                    known.insert(test);
                 }
-                Ok(known)
-            })
+            }
+            Ok(known)
         })
         .await
     }
@@ -169,31 +160,29 @@ impl TestRunResults for SqliteResults {
         days: (i64, i64),
     ) -> Result<Vec<NamedTestDay>, ResultsError> {
         let (repository, names) = (repository.to_owned(), names.to_vec());
-        self.blocking(move |this| {
+        self.query(move |connection| {
             let wanted = serde_json::json!(names).to_string();
             let each_day = serde_json::json!((days.0..=days.1).collect::<Vec<_>>()).to_string();
-            let rows: Vec<_> = this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT classname, name, day, runs - skipped, failures
-                         FROM test_case JOIN json_each(?4) AS each_day
-                            JOIN test_day ON scope = ?3 AND day = each_day.value AND test = test_case.id
-                         WHERE repo = ?1 AND on_default = 1
-                            AND (name IN (SELECT value FROM json_each(?2))
-                                OR classname || '.' || name IN (SELECT value FROM json_each(?2)))",
-                    )?
-                    .query_map(
-                        params![repository, wanted, scope_id(&repository, true, ""), each_day],
-                        |row| {
-                            let name: String = row.get(1)?;
-                            let (runs, failures): (u32, u32) = (row.get(3)?, row.get(4)?);
-                            let (day, runs, failures) = (row.get(2)?, runs.into(), failures.into());
-                            let of = NamedTestDay { name: name.clone(), day, runs, failures };
-                            Ok((row.get(0)?, name, of))
-                        },
-                    )?
-                    .collect::<Result<_, _>>()
-            })?;
+            let rows: Vec<_> = connection
+                .prepare_cached(
+                    "SELECT classname, name, day, runs - skipped, failures
+                     FROM test_case JOIN json_each(?4) AS each_day
+                        JOIN test_day ON scope = ?3 AND day = each_day.value AND test = test_case.id
+                     WHERE repo = ?1 AND on_default = 1
+                        AND (name IN (SELECT value FROM json_each(?2))
+                            OR classname || '.' || name IN (SELECT value FROM json_each(?2)))",
+                )?
+                .query_map(
+                    params![repository, wanted, scope_id(&repository, true, ""), each_day],
+                    |row| {
+                        let name: String = row.get(1)?;
+                        let (runs, failures): (u32, u32) = (row.get(3)?, row.get(4)?);
+                        let (day, runs, failures) = (row.get(2)?, runs.into(), failures.into());
+                        let of = NamedTestDay { name: name.clone(), day, runs, failures };
+                        Ok((row.get(0)?, name, of))
+                    },
+                )?
+                .collect::<rusqlite::Result<_>>()?;
             Ok(newest_days(&names, &rows))
         })
         .await
@@ -206,37 +195,35 @@ impl TestRunResults for SqliteResults {
 
     async fn file_times(&self, query: &FileTimesQuery) -> Result<Vec<FileTime>, ResultsError> {
         let query = query.clone();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT job_base, config, file, classname,
-                            sum(time) / count(DISTINCT run_id || '/' || run_attempt)
-                         FROM test_report JOIN test_run_summary ON report = id
-                         WHERE repo = ?1 AND day >= ?2 AND day <= ?3
-                            AND (?4 IS NULL OR job_base = ?4) AND (?5 OR on_default) AND timed > 0
-                         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
-                    )?
-                    .query_map(
-                        params![
-                            query.repository,
-                            query.days.0,
-                            query.days.1,
-                            query.job,
-                            query.all_branches
-                        ],
-                        |row| {
-                            Ok(FileTime {
-                                job: row.get(0)?,
-                                config: row.get(1)?,
-                                file: row.get(2)?,
-                                classname: row.get(3)?,
-                                seconds: row.get(4)?,
-                            })
-                        },
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT job_base, config, file, classname,
+                        sum(time) / count(DISTINCT run_id || '/' || run_attempt)
+                     FROM test_report JOIN test_run_summary ON report = id
+                     WHERE repo = ?1 AND day >= ?2 AND day <= ?3
+                        AND (?4 IS NULL OR job_base = ?4) AND (?5 OR on_default) AND timed > 0
+                     GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+                )?
+                .query_map(
+                    params![
+                        query.repository,
+                        query.days.0,
+                        query.days.1,
+                        query.job,
+                        query.all_branches
+                    ],
+                    |row| {
+                        Ok(FileTime {
+                            job: row.get(0)?,
+                            config: row.get(1)?,
+                            file: row.get(2)?,
+                            classname: row.get(3)?,
+                            seconds: row.get(4)?,
+                        })
+                    },
+                )?
+                .collect()
         })
         .await
     }
@@ -249,38 +236,33 @@ impl TestRunResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<String>, ResultsError> {
         let repository = repository.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT job FROM
-                           (SELECT job FROM test_scope
-                            WHERE repo = ?1 AND job <> '' AND last_day >= ?2 AND (on_default OR ?4)
-                              AND EXISTS (SELECT 1 FROM test_day WHERE scope = id
-                                AND day >= ?2 AND day <= ?3)
-                            GROUP BY job ORDER BY max(on_default) DESC, job LIMIT ?5)
-                         ORDER BY job",
-                    )?
-                    .query_map(
-                        params![repository, first, last, all_branches, limit as i64],
-                        |row| row.get(0),
-                    )?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT job FROM
+                       (SELECT job FROM test_scope
+                        WHERE repo = ?1 AND job <> '' AND last_day >= ?2 AND (on_default OR ?4)
+                          AND EXISTS (SELECT 1 FROM test_day WHERE scope = id
+                            AND day >= ?2 AND day <= ?3)
+                        GROUP BY job ORDER BY max(on_default) DESC, job LIMIT ?5)
+                     ORDER BY job",
+                )?
+                .query_map(params![repository, first, last, all_branches, limit as i64], |row| {
+                    row.get(0)
+                })?
+                .collect()
         })
         .await
     }
 
     async fn tested_repositories(&self) -> Result<Vec<String>, ResultsError> {
-        self.blocking(|this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT min(repo) FROM test_scope WHERE job = '' GROUP BY repo ORDER BY 1",
-                    )?
-                    .query_map([], |row| row.get(0))?
-                    .collect()
-            })
+        self.query(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT min(repo) FROM test_scope WHERE job = '' GROUP BY repo ORDER BY 1",
+                )?
+                .query_map([], |row| row.get(0))?
+                .collect()
         })
         .await
     }

@@ -69,29 +69,27 @@ impl WebhookResults for SqliteResults {
         let (event, repo) = (query.event.to_owned(), query.repository.to_owned());
         let (sql, argument) = things_sql(&query.selection);
         let rows = self
-            .blocking(move |this| {
-                this.store.slow_readers().with(|connection| {
-                    connection
-                        .prepare_cached(&sql)?
-                        .query_map(params![event, repo, argument], |row| {
-                            let mut row = ColumnReader::of(row);
-                            Ok(WebhookRow {
-                                event: row.get()?,
-                                delivery: row.get()?,
-                                received_at: row.time()?,
-                                repository: row.get()?,
-                                thing: row.get()?,
-                                action: row.get()?,
-                                sha: row.get()?,
-                                branch: row.get()?,
-                                number: row.number()?,
-                                is_deleted: row.get()?,
-                                document: row.get()?,
-                                version: row.get()?,
-                            })
-                        })?
-                        .collect()
-                })
+            .query(move |connection| {
+                connection
+                    .prepare_cached(&sql)?
+                    .query_map(params![event, repo, argument], |row| {
+                        let mut row = ColumnReader::of(row);
+                        Ok(WebhookRow {
+                            event: row.get()?,
+                            delivery: row.get()?,
+                            received_at: row.time()?,
+                            repository: row.get()?,
+                            thing: row.get()?,
+                            action: row.get()?,
+                            sha: row.get()?,
+                            branch: row.get()?,
+                            number: row.number()?,
+                            is_deleted: row.get()?,
+                            document: row.get()?,
+                            version: row.get()?,
+                        })
+                    })?
+                    .collect()
             })
             .await?;
         Ok(select_current(rows, &query.selection))
@@ -99,26 +97,24 @@ impl WebhookResults for SqliteResults {
 
     async fn repositories(&self, event: &str) -> Result<Vec<KnownRepository>, ResultsError> {
         let event = event.to_owned();
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        // From one repository to the next: each may have thousands of branches.
-                        "WITH RECURSIVE known (name) AS (
-                           SELECT min(repo) FROM known_branch WHERE event = ?1 AND repo > ''
-                           UNION ALL
-                           SELECT (SELECT min(repo) FROM known_branch
-                             WHERE event = ?1 AND repo > known.name)
-                           FROM known WHERE known.name IS NOT NULL)
-                         SELECT name, (SELECT max(newest) FROM known_branch
-                           WHERE event = ?1 AND repo = known.name)
-                         FROM known WHERE name IS NOT NULL",
-                    )?
-                    .query_map([event], |row| {
-                        Ok(KnownRepository { name: row.get(0)?, newest: timestamp(row.get(1)?) })
-                    })?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    // From one repository to the next: each may have thousands of branches.
+                    "WITH RECURSIVE known (name) AS (
+                       SELECT min(repo) FROM known_branch WHERE event = ?1 AND repo > ''
+                       UNION ALL
+                       SELECT (SELECT min(repo) FROM known_branch
+                         WHERE event = ?1 AND repo > known.name)
+                       FROM known WHERE known.name IS NOT NULL)
+                     SELECT name, (SELECT max(newest) FROM known_branch
+                       WHERE event = ?1 AND repo = known.name)
+                     FROM known WHERE name IS NOT NULL",
+                )?
+                .query_map([event], |row| {
+                    Ok(KnownRepository { name: row.get(0)?, newest: timestamp(row.get(1)?) })
+                })?
+                .collect()
         })
         .await
     }
@@ -130,17 +126,15 @@ impl WebhookResults for SqliteResults {
         limit: usize,
     ) -> Result<Vec<String>, ResultsError> {
         let (event, repository) = (event.to_owned(), repository.to_owned());
-        self.blocking(move |this| {
-            this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT branch FROM known_branch
-                         WHERE event = ?1 AND repo = ?2 AND branch <> ''
-                         ORDER BY newest DESC LIMIT ?3",
-                    )?
-                    .query_map(params![event, repository, limit as i64], |row| row.get(0))?
-                    .collect()
-            })
+        self.query(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT branch FROM known_branch
+                     WHERE event = ?1 AND repo = ?2 AND branch <> ''
+                     ORDER BY newest DESC LIMIT ?3",
+                )?
+                .query_map(params![event, repository, limit as i64], |row| row.get(0))?
+                .collect()
         })
         .await
     }
