@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use crcr_github::http::RetryPolicy;
 
-use super::{OnlyWithETag, OnlyWithReason, S3Refusal, S3Store, STORE};
+use super::{S3Refusal, S3Store, STORE, WITHOUT_ETAG, WITHOUT_REASON};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::locator::{Locator, LocatorError, MAX_BYTES};
@@ -38,7 +38,7 @@ impl S3Blob {
         let get = |range: Option<String>| {
             let get = self.store.client().get_object().bucket(self.store.bucket()).key(&self.key);
             let get = get.set_range(range).set_if_match(etag.map(str::to_owned));
-            get.customize().interceptor(OnlyWithETag).interceptor(OnlyWithReason).send()
+            get.customize().interceptor(WITHOUT_ETAG).interceptor(WITHOUT_REASON).send()
         };
         let range = format!("bytes={start}-{}", end - 1);
         let mut answer = self.store.send(|| get(Some(range.clone()))).await;
@@ -88,7 +88,7 @@ impl S3Store {
     pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, StoreError> {
         let get = || {
             let get = self.client().get_object().bucket(self.bucket()).key(key);
-            get.customize().interceptor(OnlyWithETag).interceptor(OnlyWithReason).send()
+            get.customize().interceptor(WITHOUT_ETAG).interceptor(WITHOUT_REASON).send()
         };
         self.send(get).await.map_err(|refusal| self.error(refusal, key))
     }
@@ -151,7 +151,7 @@ impl S3Store {
                 list.set_delimiter(folders.then(|| "/".to_owned()))
                     .set_continuation_token(next.clone())
                     .customize()
-                    .interceptor(OnlyWithReason)
+                    .interceptor(WITHOUT_REASON)
                     .send()
             };
             let page = self.send(list).await.map_err(|refusal| self.error(refusal, prefix))?;

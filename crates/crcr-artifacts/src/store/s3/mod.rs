@@ -44,7 +44,7 @@ use crate::store::{SLOW_CONNECTION, StoreError};
 pub const STORE: &str = "S3";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
-/// The status of an answer that [`NoWebPages`], [`OnlyWithETag`] or [`OnlyWithReason`] turned into an error.
+/// The status of an answer that [`NotOfS3`] turned into an error.
 const ORIGINAL_STATUS_HEADER: &str = "crcr-original-status";
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 const MAX_IDLE_CONNECTIONS: usize = 64;
@@ -137,7 +137,7 @@ impl S3Store {
     pub(crate) async fn head(&self, key: &str) -> Result<HeadObjectOutput, StoreError> {
         let head = || {
             let head = self.client().head_object().bucket(self.bucket()).key(key);
-            head.customize().interceptor(OnlyWithETag).send()
+            head.customize().interceptor(WITHOUT_ETAG).send()
         };
         self.send(head).await.map_err(|refusal| self.error(refusal, key))
     }
@@ -293,7 +293,7 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         // The upload computes its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
-    builder = builder.interceptor(NoWebPages);
+    builder = builder.interceptor(WEB_PAGE);
     if config.requester_pays {
         builder = builder.interceptor(RequesterPays);
     }
@@ -308,14 +308,35 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
     Client::from_conf(builder.build())
 }
 
-/// Turns a proxy's web page with a good status into an error. The answer to a HEAD has no body that
-/// would give it away.
+/// Turns an answer for which the function is true into an error: it is of something in between, and says nothing about
+/// the object.
 #[derive(Debug)]
-struct NoWebPages;
+struct NotOfS3(fn(&HttpResponse) -> bool);
 
-impl Intercept for NoWebPages {
+/// A proxy's web page with a good status. The answer to a HEAD has no body that would give it away.
+const WEB_PAGE: NotOfS3 = NotOfS3(|response| {
+    let header = |name| response.headers().get(name).unwrap_or_default();
+    // An artifact may be a web page, and has an ETag then.
+    let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
+    // Some servers call 204, which has no body, a page, too.
+    let has_body = response.status().as_u16() != 204;
+    is_page && has_body && response.status().is_success() && header("etag").is_empty()
+});
+
+/// A good answer about an object without its version, which each S3 server names.
+const WITHOUT_ETAG: NotOfS3 = NotOfS3(|response| {
+    let etag = response.headers().get("etag").unwrap_or_default();
+    response.status().is_success() && etag.is_empty()
+});
+
+/// A 403 without a body. To all requests but HEAD, S3 gives a reason with it.
+const WITHOUT_REASON: NotOfS3 = NotOfS3(|response| {
+    response.status().as_u16() == 403 && response.headers().get("content-length") == Some("0")
+});
+
+impl Intercept for NotOfS3 {
     fn name(&self) -> &'static str {
-        "NoWebPages"
+        "NotOfS3"
     }
 
     fn modify_before_deserialization(
@@ -325,73 +346,13 @@ impl Intercept for NoWebPages {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let response = context.response_mut();
-        let header = |name| response.headers().get(name).unwrap_or_default();
-        // An artifact may be a web page, and has an ETag then.
-        let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
-        // Some servers call 204, which has no body, a page, too.
-        let has_body = response.status().as_u16() != 204;
-        if is_page && has_body && response.status().is_success() && header("etag").is_empty() {
-            turn_into_error(response)?;
+        if (self.0)(response) {
+            let status = response.status().as_u16().to_string();
+            response.headers_mut().insert(ORIGINAL_STATUS_HEADER, status);
+            *response.status_mut() = 502.try_into()?;
         }
         Ok(())
     }
-}
-
-/// Turns a good answer about an object without its version, which each S3 server names, into an error. It is of
-/// something in between, which says nothing about the object.
-#[derive(Debug)]
-struct OnlyWithETag;
-
-impl Intercept for OnlyWithETag {
-    fn name(&self) -> &'static str {
-        "OnlyWithETag"
-    }
-
-    fn modify_before_deserialization(
-        &self,
-        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let response = context.response_mut();
-        let etag = response.headers().get("etag").unwrap_or_default();
-        if response.status().is_success() && etag.is_empty() {
-            turn_into_error(response)?;
-        }
-        Ok(())
-    }
-}
-
-/// Turns a 403 without a body into an error. To all requests but HEAD, S3 gives a reason with it, so this one is of
-/// something in between.
-#[derive(Debug)]
-struct OnlyWithReason;
-
-impl Intercept for OnlyWithReason {
-    fn name(&self) -> &'static str {
-        "OnlyWithReason"
-    }
-
-    fn modify_before_deserialization(
-        &self,
-        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let response = context.response_mut();
-        let is_empty = response.headers().get("content-length") == Some("0");
-        if response.status().as_u16() == 403 && is_empty {
-            turn_into_error(response)?;
-        }
-        Ok(())
-    }
-}
-
-fn turn_into_error(response: &mut HttpResponse) -> Result<(), BoxError> {
-    let status = response.status().as_u16().to_string();
-    response.headers_mut().insert(ORIGINAL_STATUS_HEADER, status);
-    *response.status_mut() = 502.try_into()?;
-    Ok(())
 }
 
 /// Adds the header that every request to a requester-pays bucket needs.

@@ -22,7 +22,7 @@ use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::s3::refusal::S3Refusal;
 use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, TAGS, UNRESERVED};
-use crate::store::s3::{OnlyWithReason, S3Store, send_with_retries};
+use crate::store::s3::{S3Store, WITHOUT_REASON, send_with_retries};
 use crate::store::send;
 use crate::store::{MAX_REPLACED, StoreError, after_failure};
 
@@ -81,7 +81,7 @@ impl S3Store {
             let headers = self.config.object_headers.clone();
             create
                 .customize()
-                .interceptor(OnlyWithReason)
+                .interceptor(WITHOUT_REASON)
                 .mutate_request(move |request| {
                     for (name, value) in &headers {
                         request.headers_mut().insert(*name, value.clone());
