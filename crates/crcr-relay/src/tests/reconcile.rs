@@ -22,6 +22,12 @@ impl World {
         reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps).await.unwrap()
     }
 
+    async fn reconcile_in_a_task(&self) {
+        let tasks = vec![TaskKind::Reconcile.task(self.relay.now())];
+        self.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        self.settle().await;
+    }
+
     /// Logs a delivery that nobody answered.
     fn lose(&self, delivery: &Delivery) {
         let github = self.github.state();
@@ -222,14 +228,9 @@ async fn pull_requests_are_asked_for_first_when_github_stops_answering() {
 #[tokio::test]
 async fn head_that_github_never_sent_is_dispatched() {
     let world = World::new().await;
-    let reconcile = async || {
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-    };
     // Pull request 7 is older than the relay.
     world.later(limits::RECONCILE_MARGIN);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     world.send(&world.pull_request("opened")).await;
     world.work().await;
@@ -241,10 +242,10 @@ async fn head_that_github_never_sent_is_dispatched() {
         pull.head_sha = NEWER.to_owned();
         pull.updated_at = now;
     });
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     world.later(limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     let dispatches = world.github.state().world.take_dispatches();
     assert_eq!(dispatches.len(), ALL.len());
     let payload = &dispatches[0].client_payload["payload"];
@@ -254,7 +255,7 @@ async fn head_that_github_never_sent_is_dispatched() {
         (&"synchronize".into(), &UPSTREAM.into())
     );
     world.later(limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     // The webhook was only late.
     world.send(&world.pull_request("synchronize")).await;
@@ -270,20 +271,15 @@ async fn head_that_github_never_sent_is_dispatched() {
     assert_eq!(world.dispatched(), ALL);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     world.later(3 * limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), ALL, "the second loss is found, too");
 }
 
 #[tokio::test]
 async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
     let world = World::new().await;
-    let reconcile = async || {
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-    };
     world.later(limits::RECONCILE_MARGIN);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     world.send(&world.pull_request("opened")).await;
     world.work().await;
     world.dispatched();
@@ -300,11 +296,11 @@ async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
             let fault = Fault::status(422);
             world.github.state().world.fail("POST /app/hook/deliveries/*", 1, fault);
         }
-        reconcile().await;
+        world.reconcile_in_a_task().await;
         // Otherwise GitHub takes the request each time, and does nothing.
         for _ in 0..4 * 6 {
             world.later(limits::RECONCILE_INTERVAL);
-            reconcile().await;
+            world.reconcile_in_a_task().await;
         }
         assert_eq!(world.dispatched(), ALL, "{head}");
         world.github.state().world.take_redeliveries();
@@ -315,11 +311,6 @@ async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
 async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     let world = World::new().await;
     let github = &world.github.state().world;
-    let reconcile = async || {
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-    };
     // More than one task compares.
     let numbers = 1000..2130;
     for number in numbers.clone() {
@@ -327,7 +318,7 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
         github.put_pull(UPSTREAM, pull);
     }
     world.later(limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
     assert_eq!(pages(), 1, "what hasn't changed since the relay began is none of its business");
     world.send(&world.pull_request("opened")).await;
@@ -343,16 +334,16 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     for number in numbers {
         github.change_pull(UPSTREAM, number, |pull| pull.updated_at = world.relay.now());
     }
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     world.wait(limits::RECONCILE_PAUSE).await;
     assert_eq!(world.dispatched(), ALL);
     world.later(3 * limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     world.wait(limits::RECONCILE_PAUSE).await;
     let before = pages();
     world.later(limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(pages(), before + 1, "nothing has changed since");
 }
 
@@ -361,29 +352,22 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
 async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_of() {
     let world = World::new().await;
     let state = world.github.state();
-    let reconcile = async || {
-        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        world.settle().await;
-    };
     world.later(limits::RECONCILE_MARGIN);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     state.world.put_pull(UPSTREAM, PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now()));
     for number in [7, 8] {
         let label = state.label_payload(UPSTREAM, number, "ciflow/crcr/npu", true);
         world.send(&state.world.delivery("pull_request", &label)).await;
     }
     world.later(limits::RECONCILE_INTERVAL);
-    reconcile().await;
+    world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
 }
 
 /// What the next comparison with GitHub dispatches.
 async fn dispatched_by_reconcile(world: &World) -> Vec<String> {
     world.later(2 * limits::RECONCILE_INTERVAL);
-    let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-    world.settle().await;
+    world.reconcile_in_a_task().await;
     world.dispatched()
 }
 
@@ -469,9 +453,7 @@ async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {
     }
     world.dispatched();
     world.later(2 * limits::RECONCILE_INTERVAL);
-    let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-    world.settle().await;
+    world.reconcile_in_a_task().await;
     let key = state_records::pull_request_key(&world.relay.config.upstream, 7);
     let known: Versioned<PullRecord> = read_record(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(known.value.unwrap().head_sha, last);
