@@ -175,14 +175,9 @@ pub(crate) enum EventFilter {
     Nightly,
 }
 
-impl EventFilter {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pr => "pr",
-            Self::Nightly => "nightly",
-        }
-    }
+crcr_domain::names! { EventFilter { Pr "pr", Nightly "nightly" } }
 
+impl EventFilter {
     /// Whether this event, in GitHub's spelling or `nightly`, is shown.
     pub(crate) fn includes(self, event: &EventName) -> bool {
         let kind = match self {

@@ -28,16 +28,10 @@ pub(crate) enum Resource {
     LogFetches,
 }
 
-impl Resource {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Reports => "reports",
-            Self::TextBytes => "text_bytes",
-            Self::DroppedTexts => "dropped_texts",
-            Self::CheckRunCalls => "check_run_calls",
-            Self::WebhookRows => "webhook_rows",
-            Self::LogFetches => "log_fetches",
-        }
+crcr_domain::names! {
+    Resource {
+        Reports "reports", TextBytes "text_bytes", DroppedTexts "dropped_texts",
+        CheckRunCalls "check_run_calls", WebhookRows "webhook_rows", LogFetches "log_fetches",
     }
 }
 

@@ -47,38 +47,21 @@ pub enum JunitRule {
     ManyDetails,
 }
 
-impl JunitRule {
-    const COUNT: usize = Self::ManyDetails as usize + 1;
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::Malformed => "malformed",
-            Self::MissingName => "missing-name",
-            Self::LongName => "long-name",
-            Self::NoDuration => "no-duration",
-            Self::BadDuration => "bad-duration",
-            Self::StaleTimestamp => "stale-timestamp",
-            Self::NoTests => "no-tests",
-            Self::SuiteFailure => "suite-failure",
-            Self::FailureCount => "failure-count",
-            Self::BadSum => "bad-sum",
-            Self::UnknownResult => "unknown-result",
-            Self::TestCount => "test-count",
-            Self::StatusOnly => "status-only",
-            Self::GuessedRerun => "guessed-rerun",
-            Self::NotRun => "not-run",
-            Self::Warning => "warning",
-            Self::DuplicateAttribute => "duplicate-attribute",
-            Self::BadAttribute => "bad-attribute",
-            Self::ControlCharacter => "control-character",
-            Self::UnknownEntity => "unknown-entity",
-            Self::Encoding => "encoding",
-            Self::OtherLines => "other-lines",
-            Self::ManyDetails => "many-details",
-        }
+crcr_domain::names! {
+    JunitRule {
+        Truncated "truncated", Malformed "malformed", MissingName "missing-name",
+        LongName "long-name", NoDuration "no-duration", BadDuration "bad-duration",
+        StaleTimestamp "stale-timestamp", NoTests "no-tests", SuiteFailure "suite-failure",
+        FailureCount "failure-count", BadSum "bad-sum", UnknownResult "unknown-result",
+        TestCount "test-count", StatusOnly "status-only", GuessedRerun "guessed-rerun",
+        NotRun "not-run", Warning "warning", DuplicateAttribute "duplicate-attribute",
+        BadAttribute "bad-attribute", ControlCharacter "control-character",
+        UnknownEntity "unknown-entity", Encoding "encoding", OtherLines "other-lines",
+        ManyDetails "many-details",
     }
+}
 
+impl JunitRule {
     /// Whether tests or results may be missing or mixed up.
     fn makes_invalid(self) -> bool {
         matches!(
@@ -110,15 +93,9 @@ pub enum JunitGrade {
     Invalid,
 }
 
-impl JunitGrade {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Valid => "valid",
-            Self::Suboptimal => "suboptimal",
-            Self::Invalid => "invalid",
-        }
-    }
+crcr_domain::names! { JunitGrade { Valid "valid", Suboptimal "suboptimal", Invalid "invalid" } }
 
+impl JunitGrade {
     pub fn of(findings: &[JunitFinding]) -> Self {
         match findings {
             [] => Self::Valid,
@@ -131,7 +108,7 @@ impl JunitGrade {
 #[derive(Debug, Default)]
 pub(crate) struct FindingList {
     findings: Vec<JunitFinding>,
-    counts: [usize; JunitRule::COUNT],
+    counts: [usize; JunitRule::ALL.len()],
 }
 
 impl FindingList {
@@ -144,7 +121,7 @@ impl FindingList {
     }
 
     pub(crate) fn finish(mut self) -> Vec<JunitFinding> {
-        for rule in 0..JunitRule::COUNT {
+        for rule in 0..JunitRule::ALL.len() {
             let more = self.counts[rule].saturating_sub(MAX_PER_RULE);
             let last = self.findings.iter_mut().rev().find(|finding| finding.rule as usize == rule);
             if let Some(last) = last.filter(|_| more > 0) {

@@ -44,16 +44,9 @@ pub(crate) enum PullStanding {
     Untold,
 }
 
-impl PullStanding {
-    pub(crate) const ALL: [Self; 4] = [Self::Blocked, Self::Running, Self::Green, Self::Untold];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Blocked => "blocked",
-            Self::Running => "running",
-            Self::Green => "green",
-            Self::Untold => "untold",
-        }
+crcr_domain::names! {
+    PullStanding {
+        Blocked "blocked", Running "running", Green "green", Untold "untold",
     }
 }
 

@@ -47,15 +47,7 @@ pub(crate) enum FailureSort {
     Oldest,
 }
 
-impl FailureSort {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Failures => "failures",
-            Self::Newest => "newest",
-            Self::Oldest => "oldest",
-        }
-    }
-}
+crcr_domain::names! { FailureSort { Failures "failures", Newest "newest", Oldest "oldest" } }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct FailuresModel {

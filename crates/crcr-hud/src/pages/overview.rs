@@ -98,17 +98,9 @@ pub(crate) enum BackendStanding {
     Met,
 }
 
-impl BackendStanding {
-    const ALL: [Self; 5] = [Self::Below, Self::Silent, Self::Unknown, Self::NoCriteria, Self::Met];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Below => "below",
-            Self::Silent => "silent",
-            Self::Unknown => "unknown",
-            Self::NoCriteria => "no_criteria",
-            Self::Met => "met",
-        }
+crcr_domain::names! {
+    BackendStanding {
+        Below "below", Silent "silent", Unknown "unknown", NoCriteria "no_criteria", Met "met",
     }
 }
 
@@ -135,7 +127,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
     let show = match span.show.as_deref() {
         None => None,
         Some(show) => {
-            let known = BackendStanding::ALL.into_iter().find(|known| known.as_str() == show);
+            let known = BackendStanding::from_name(show);
             let names = BackendStanding::ALL.map(BackendStanding::as_str).join("`, `");
             let wrong = || PageError::Query(format!("`show` has to be one of `{names}`"));
             Some(known.ok_or_else(wrong)?)

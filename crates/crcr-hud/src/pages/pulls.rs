@@ -74,7 +74,7 @@ impl PullsFilter {
     fn new(query: &PullsQuery) -> Result<Self, PageError> {
         let show = given(query.show.as_deref());
         let show = show.map(|show| {
-            let known = PullStanding::ALL.into_iter().find(|known| known.as_str() == show);
+            let known = PullStanding::from_name(&show);
             known.ok_or_else(|| {
                 let text = "`show` has to be `blocked`, `running`, `green` or `untold`";
                 PageError::Query(text.to_owned())

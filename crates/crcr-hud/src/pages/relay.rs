@@ -47,14 +47,7 @@ pub(crate) enum RelayList {
     Reports,
 }
 
-impl RelayList {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Dispatches => "dispatches",
-            Self::Reports => "reports",
-        }
-    }
-}
+crcr_domain::names! { RelayList { Dispatches "dispatches", Reports "reports" } }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelayModel {

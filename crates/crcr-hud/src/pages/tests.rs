@@ -57,18 +57,9 @@ pub(crate) enum TestSort {
     New,
 }
 
+crcr_domain::names! { TestSort { Flaky "flaky", Failing "failing", Slow "slow", New "new" } }
+
 impl TestSort {
-    const ALL: [Self; 4] = [Self::Flaky, Self::Failing, Self::Slow, Self::New];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Flaky => "flaky",
-            Self::Failing => "failing",
-            Self::Slow => "slow",
-            Self::New => "new",
-        }
-    }
-
     fn title(self) -> &'static str {
         match self {
             Self::Flaky => "Flaky",
@@ -146,7 +137,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let given = |text: &Option<String>| given(text.as_deref());
     let wrong = |text: &str| PageError::Query(text.to_owned());
     let sort = given(&query.sort).or(given(&query.show)).unwrap_or_else(|| "flaky".to_owned());
-    let sort = TestSort::ALL.into_iter().find(|known| known.as_str() == sort);
+    let sort = TestSort::from_name(&sort);
     let sort = sort.ok_or_else(|| wrong("`sort` has to be `flaky`, `failing`, `slow` or `new`"))?;
     let days = number("days", query.days.as_deref(), 7, 1..=MAX_DAYS)?;
     let page = given(&query.page).unwrap_or_else(|| "1".to_owned());

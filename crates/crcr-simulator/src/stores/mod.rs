@@ -44,15 +44,9 @@ pub(crate) fn unavailable() -> StoreError {
     StoreError::Unavailable("simulated".to_owned())
 }
 
-impl StoreKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Sqlite => "sqlite",
-            Self::Redis => "redis",
-        }
-    }
+crcr_domain::names! { StoreKind { Memory "memory", Sqlite "sqlite", Redis "redis" } }
 
+impl StoreKind {
     /// Fails if there is no `redis-server` on this machine and one is needed.
     pub fn check(self) -> Result<(), StoreError> {
         RealStore::start(self, 0).map(drop)
