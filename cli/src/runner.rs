@@ -70,7 +70,6 @@ pub struct Repository {
     pub full_name: String,
 }
 
-/// The repository of the event.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct EventRepository {

@@ -86,7 +86,6 @@ fn with_app(github: &StandIn, run: Crcr) -> Crcr {
     run.env("GITHUB_APP_ID", &app.id).env("GITHUB_APP_PRIVATE_KEY", &app.private_key)
 }
 
-/// The status of each check.
 fn statuses(ran: &Ran) -> BTreeMap<String, String> {
     checks(ran).into_iter().map(|(check, (status, _))| (check, status)).collect()
 }

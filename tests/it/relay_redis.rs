@@ -18,7 +18,6 @@ fn place() -> Place {
     place
 }
 
-/// The answer to a webhook.
 async fn deliver(place: &Place, relay: &Running) -> reqwest::Response {
     let state = place.github.state();
     let payload = state.pull_request_payload(UPSTREAM, 7, "synchronize");

@@ -35,7 +35,6 @@ impl Collector {
         address
     }
 
-    /// Spans by name.
     fn spans(&self) -> BTreeMap<String, Span> {
         self.spans.lock().unwrap().iter().map(|span| (span.name.clone(), span.clone())).collect()
     }

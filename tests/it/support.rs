@@ -24,7 +24,6 @@ pub(crate) struct Crcr {
     stdin: Option<Vec<u8>>,
 }
 
-/// The result of a run.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) stdout: String,

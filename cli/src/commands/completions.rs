@@ -8,7 +8,6 @@ use crate::cli;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 
-/// Prints the script to stdout.
 pub fn run(shell: Shell, printer: &Printer) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut cli::definition(), "crcr", &mut script);

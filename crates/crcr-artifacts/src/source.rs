@@ -84,7 +84,6 @@ pub struct StoredArtifact {
     pub tag_refused: bool,
     /// Set when objects of a replaced artifact couldn't be deleted.
     pub leftover_warning: Option<String>,
-    /// GitHub's number of the artifact.
     pub artifact_id: Option<u64>,
     /// May differ from the requested format.
     pub archive: ArchiveFormat,

@@ -52,7 +52,6 @@ pub enum UploadError {
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
-        /// The earlier error of S3.
         #[source]
         s3: Option<StoreError>,
     },

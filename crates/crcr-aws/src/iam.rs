@@ -24,7 +24,6 @@ pub fn endpoint(partition: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// A role, as `GetRole` answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleRecord {
     /// With the role's path.
@@ -59,7 +58,6 @@ impl RoleRecord {
     }
 }
 
-/// Who may take a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustPolicy {
     /// For tokens of GitHub's, one for each statement.

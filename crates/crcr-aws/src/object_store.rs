@@ -282,7 +282,6 @@ impl S3Prefix {
         Ok(self.range(key, &range, max).await?.map(|body| (body, size)))
     }
 
-    /// A part of an object.
     async fn range(
         &self,
         key: &str,

@@ -42,7 +42,6 @@ pub struct SessionCredentials {
     pub assumed_role_arn: String,
 }
 
-/// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum StsError {
     #[error("{code}: {message}")]

@@ -32,7 +32,6 @@ pub struct ManifestReport {
     pub suites: Vec<String>,
     /// Those of them that have no end: they crashed, or were killed.
     pub open_suites: Vec<String>,
-    /// Why the report isn't complete.
     pub problem: Option<String>,
 }
 

@@ -76,7 +76,6 @@ impl WebhookHead {
 }
 
 impl ArchivedWebhook {
-    /// The content of the object.
     pub fn pack(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec(&self.head).expect("a head is always JSON");
         text.push(b'\n');

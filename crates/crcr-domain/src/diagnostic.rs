@@ -271,7 +271,6 @@ pub struct Diagnostic {
     pub span: SourceSpan,
     /// Shown below the annotated source, if not empty.
     pub label: String,
-    /// Related places in the file.
     pub related: Vec<RelatedSpan>,
     pub help: Option<String>,
     /// Set if it can be fixed automatically.

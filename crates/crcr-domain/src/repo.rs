@@ -20,7 +20,6 @@ pub struct RepoName {
     slash: u8,
 }
 
-/// Why a text isn't `owner/repo`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepoNameError {
     /// A URL or an SSH address. Holds the `owner/repo` in it, if there is one.

@@ -88,11 +88,9 @@ pub struct AppRepository {
     pub default_branch: String,
 }
 
-/// An installation of the App.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Installation {
     pub id: u64,
-    /// When its owner suspended it.
     pub suspended_at: Option<Timestamp>,
     /// What it may do, like `contents` → `write`.
     #[serde(default, deserialize_with = "null_as_default")]

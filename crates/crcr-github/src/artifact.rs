@@ -122,7 +122,6 @@ pub enum ArtifactServiceError {
 }
 
 impl ArtifactServiceError {
-    /// Whether another try may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Http { source, .. } if source.is_transient())
     }

@@ -61,7 +61,6 @@ pub struct ListedCheckRun {
     /// `queued`, `in_progress`, `completed` and others.
     pub status: String,
     pub conclusion: Option<String>,
-    /// The App that made it.
     pub app: Option<CheckRunApp>,
 }
 

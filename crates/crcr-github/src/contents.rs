@@ -38,7 +38,6 @@ pub struct MergeBase {
     pub changed_files: Vec<String>,
 }
 
-/// A commit of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchCommit {
     pub sha: String,

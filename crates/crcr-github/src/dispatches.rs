@@ -18,7 +18,6 @@ struct DispatchBody<'a, P> {
     client_payload: &'a P,
 }
 
-/// A dispatch that GitHub accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedDispatch {
     /// The repository that got the event.

@@ -278,7 +278,6 @@ fn say_waiting(error: &(dyn Display + Sync), left: Duration) {
     }
 }
 
-/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// Any status but 2xx; a redirect counts, because none is followed.

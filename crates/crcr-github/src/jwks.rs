@@ -36,7 +36,6 @@ const MAX_KEYS: usize = 64;
 /// Keys of less than 2,048 bits are refused.
 const MIN_MODULUS_BYTES: usize = 256;
 
-/// The keys of one issuer.
 pub struct IssuerKeys {
     url: Url,
     client: Client,
@@ -57,7 +56,6 @@ struct FetchedKeys {
     problem: Option<String>,
 }
 
-/// Why there is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerKeyError {
     /// The keys were fetched less than a minute ago, or just now, and it isn't among them.
@@ -122,7 +120,6 @@ impl IssuerKeys {
         }
     }
 
-    /// Whether the last fetch failed.
     pub fn is_failing(&self) -> bool {
         self.known.lock().problem.is_some()
     }

@@ -27,7 +27,6 @@ pub struct TokenEndpoint {
     bearer: SecretString,
 }
 
-/// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
     #[error("`ACTIONS_ID_TOKEN_REQUEST_URL` {0}")]

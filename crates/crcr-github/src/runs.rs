@@ -41,7 +41,6 @@ pub struct WorkflowRun {
     /// The workflow's `run-name`, or GitHub's default title.
     #[serde(default, deserialize_with = "null_as_default")]
     pub display_title: String,
-    /// The event that started it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub event: String,
     /// `queued`, `in_progress`, `completed` and others.
@@ -79,7 +78,6 @@ pub struct WorkflowJob {
     pub started_at: Option<Timestamp>,
 }
 
-/// GitHub's list of runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunList {
     pub runs: Vec<WorkflowRun>,

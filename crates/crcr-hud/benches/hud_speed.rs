@@ -55,7 +55,6 @@ const TESTS: u64 = 20_000;
 /// Each runs all tests.
 const TEST_JOBS: u64 = 4;
 const TEST_DAYS: u64 = 30;
-/// Tests of one report.
 const REPORT_TESTS: u64 = 500;
 /// Attempts that are written at a time.
 const PART: usize = 10_000;

@@ -20,7 +20,6 @@ pub(crate) fn address<'a>(
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
-/// The page of a test.
 pub(crate) fn test(repository: &str, test_id: u64) -> String {
     address(&format!("/test/{repository}"), [("id", Some(&*hex_id(test_id)))])
 }
@@ -35,7 +34,6 @@ pub(crate) fn failure(repository: &str, job_id: u64) -> String {
     format!("/failure/{repository}/{job_id}")
 }
 
-/// The page of a commit.
 pub(crate) fn commit(repository: &str, sha: &str) -> String {
     address(&format!("/commit/{sha}"), [("upstream", Some(repository))])
 }

@@ -59,7 +59,6 @@ pub struct Hud {
     pub github_url: String,
     /// Where the relay is reached from outside, without a slash at the end; feeds need it.
     pub public_url: Option<String>,
-    /// Whether operators can log in.
     pub has_login: bool,
     /// CODEOWNERS and quarantine files.
     pub files: FilesOf,
@@ -150,7 +149,6 @@ pub(crate) fn repo_parameter(
     name.map_err(|_| PageError::Query(format!("`{parameter}` has to be `owner/repo`")))
 }
 
-/// The repository of an address.
 pub(crate) fn repo_name(owner: &str, repo: &str) -> Result<RepoName, PageError> {
     RepoName::new(&format!("{owner}/{repo}"))
         .map_err(|_| PageError::NotFound("there is no repository of this name".to_owned()))

@@ -248,7 +248,6 @@ pub fn commit_link(sha: &str) -> Markup {
     html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
 }
 
-/// A repository without its owner.
 pub(crate) fn short_repo(repo: &str) -> &str {
     repo.split_once('/').map_or(repo, |(_, name)| name)
 }

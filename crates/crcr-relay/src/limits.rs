@@ -215,7 +215,6 @@ pub const BREAKER_AUTHORS: usize = 3;
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
 /// A longer gap between two of these is a downtime.
 pub const SHORTEST_DOWNTIME: Duration = Duration::from_secs(300);
-/// How many downtimes are remembered.
 pub const KEPT_DOWNTIMES: usize = 32;
 /// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;

@@ -81,7 +81,6 @@ pub struct Relay {
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
     archive: OnceCell<WebhookArchive>,
-    /// For reading logs of jobs.
     pub(crate) log_permits: Arc<Semaphore>,
     pub(crate) turns: PullRequestTurns,
     pub(crate) changed_files: ChangedFilesTurns,
@@ -122,7 +121,6 @@ pub(crate) struct SubmittedBatch {
     facts: bool,
 }
 
-/// Why a relay can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]

@@ -32,7 +32,6 @@ pub struct Pin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherRepository {
     pub repository_id: u64,
-    /// When it was first seen.
     pub seen_at: Timestamp,
 }
 

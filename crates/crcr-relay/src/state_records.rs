@@ -162,7 +162,6 @@ pub struct OlderHead {
 /// The steps in [`JobRecord::steps`] that are more than are told apart.
 pub(crate) const OTHER_STEPS: &str = "others";
 
-/// A downstream job, as reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
     pub id: JobId,
@@ -171,7 +170,6 @@ pub struct JobRecord {
     pub start_unknown: bool,
     /// When the first report of it was received. That of a parallel step's end may be older than the start.
     pub heard_at: Timestamp,
-    /// When its start was received.
     pub started_at: Option<Timestamp>,
     /// When the last start of a step under this name was received.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -219,7 +217,6 @@ pub struct CheckRunRecord {
     /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
     /// isn't known what GitHub has.
     pub digest: String,
-    /// When it was sent.
     pub sent_at: Timestamp,
     /// When an update was begun whose answer isn't known: GitHub may still get it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -242,7 +239,6 @@ pub struct UsedToken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitLookup {
     pub exists: bool,
-    /// When the answer expires.
     pub until: Timestamp,
 }
 

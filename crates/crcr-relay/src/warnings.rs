@@ -99,7 +99,6 @@ async fn of_store(relay: &Relay) -> Result<Vec<RelayWarning>, StoreError> {
     Ok(found)
 }
 
-/// Why tasks wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitReason {
     /// GitHub asked for a pause, for this account.

@@ -51,7 +51,6 @@ pub struct UnreadableResult {
     pub what: String,
 }
 
-/// A result that was read.
 #[derive(Debug, Clone)]
 pub struct ReceivedResult {
     pub repo: RepoName,

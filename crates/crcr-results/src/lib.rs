@@ -74,7 +74,6 @@ pub enum ResultsError {
     /// The store can't be reached. A write may or may not have happened.
     #[error("the results can't be used: {0}")]
     Unavailable(String),
-    /// A stored row is invalid.
     #[error("the results contain an invalid row: {0}")]
     Malformed(String),
 }

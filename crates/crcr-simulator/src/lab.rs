@@ -69,7 +69,6 @@ pub(crate) struct LabDispatch {
 #[derive(Debug)]
 pub(crate) struct LabRun {
     pub(crate) repo: &'static str,
-    /// The delivery that it answers.
     pub(crate) delivery: String,
     pub(crate) head: String,
     pub(crate) file: &'static str,
@@ -154,7 +153,6 @@ pub(crate) struct BackendLab {
 /// What a dispatch asks a backend to run.
 pub(crate) struct RunTarget<'a> {
     pub(crate) repo: &'static str,
-    /// The upstream commit.
     pub(crate) head: &'a str,
     /// Whether every setup of its author fails.
     pub(crate) setup_fails: bool,
@@ -258,7 +256,6 @@ impl BackendLab {
         FIRST_RUN + self.runs.len() as u64
     }
 
-    /// GitHub creates a run.
     pub(crate) fn create(&mut self, github: &State, id: u64, random: &mut StdRng) -> Agenda {
         let now = github.clock.now();
         let inputs = self.inputs;
@@ -305,7 +302,6 @@ impl BackendLab {
         self.crowds += count;
     }
 
-    /// A run is started again.
     pub(crate) fn rerun(
         &mut self,
         id: u64,

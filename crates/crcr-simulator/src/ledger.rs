@@ -10,11 +10,9 @@ use jiff::Timestamp;
 /// A broken promise, and how it was broken.
 pub(crate) type Broken = (&'static str, String);
 
-/// A webhook that GitHub has.
 pub(crate) struct KnownWebhook {
     /// The backends that have to get it.
     pub(crate) targets: Vec<&'static str>,
-    /// The name of the event.
     pub(crate) event: &'static str,
     /// Of the event; empty for pushes.
     pub(crate) action: String,

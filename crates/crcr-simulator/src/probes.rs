@@ -32,7 +32,6 @@ pub struct CulpritScore {
     pub wrong: usize,
     /// Too few runs to name a culprit.
     pub unnamed: usize,
-    /// The runs of all searches.
     pub runs: usize,
 }
 

@@ -166,7 +166,6 @@ struct Simulation {
     gates: SharedGates,
     store_kind: StoreKind,
     shared: Arc<SharedStore>,
-    /// What the shared store holds.
     memory: Arc<MemoryStore>,
     results: SimulatedResults,
     github: Arc<State>,

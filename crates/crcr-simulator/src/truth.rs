@@ -53,7 +53,6 @@ pub(crate) struct Truth<'a> {
 /// What the check run of a commit and a backend may show.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CommitTruth {
-    /// Nobody has reported anything.
     NoEvidence,
     /// Something failed, is open or isn't known.
     Bad(String),

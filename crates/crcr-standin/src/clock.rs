@@ -24,7 +24,6 @@ impl Clock {
         self.start.unwrap_or_else(Timestamp::now).saturating_add(ahead).unwrap_or(Timestamp::MAX)
     }
 
-    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.ahead_millis.fetch_add(millis, Ordering::SeqCst);

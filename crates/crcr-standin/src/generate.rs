@@ -446,7 +446,6 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// What a pull request changes.
 fn changed_files(pull_request: u64) -> Vec<String> {
     let files = FILES.iter().cycle().skip(pull_request as usize % FILES.len()).take(2);
     files.map(|file| (*file).to_owned()).collect()

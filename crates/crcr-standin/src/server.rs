@@ -23,7 +23,6 @@ use url::Url;
 
 use crate::State;
 
-/// Every route of the stand-in.
 pub fn router(state: Arc<State>) -> Router {
     let renamed = from_fn_with_state(Arc::clone(&state), crate::world::by_number);
     let routes = Router::new()

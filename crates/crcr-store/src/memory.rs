@@ -53,12 +53,10 @@ struct StoredTask {
 }
 
 impl MemoryStore {
-    /// Applies a batch at once.
     pub fn apply(&self, batch: WriteBatch, now: Timestamp) -> CommitOutcome {
         self.tables.lock().apply(batch, now)
     }
 
-    /// The value of a record.
     pub fn record(&self, key: &StoreKey) -> Option<StoredRecord> {
         self.tables.lock().records.get(key).map(|(record, _)| record.clone())
     }

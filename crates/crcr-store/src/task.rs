@@ -80,7 +80,6 @@ pub enum TaskOutcome {
 #[derive(Debug, Clone, Default)]
 pub struct LeaseRequest {
     pub now: Timestamp,
-    /// When the leases end.
     pub until: Timestamp,
     pub max_tasks: usize,
     /// For lanes of a pool that `pools` doesn't name.

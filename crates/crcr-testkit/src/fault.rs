@@ -56,7 +56,6 @@ impl Rule {
         }
     }
 
-    /// Only requests with this method.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.method = Some(method);
@@ -98,7 +97,6 @@ impl Rule {
         self
     }
 
-    /// At most `count` requests.
     #[must_use]
     pub fn times(mut self, count: usize) -> Self {
         self.times = count;

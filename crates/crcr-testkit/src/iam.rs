@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     Anonymous,

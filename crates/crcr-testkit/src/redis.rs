@@ -38,7 +38,6 @@ impl RedisServer {
         Ok(Self { child, port, settings, folder })
     }
 
-    /// Its address for `--store`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

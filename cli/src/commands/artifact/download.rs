@@ -28,7 +28,6 @@ use crate::runner::Runner;
 /// In the step summary.
 const MAX_ROWS: usize = 100;
 
-/// Every output of the action.
 pub const OUTPUTS: [&str; 9] = [
     "download-path",
     "store",

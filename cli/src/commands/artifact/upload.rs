@@ -46,7 +46,6 @@ const MAX_LOOK_UPS: u32 = 3;
 /// The most files that one kind of message names.
 const MAX_NAMED_FILES: usize = 20;
 
-/// Every output of the action.
 pub const OUTPUTS: [&str; 8] = [
     "store",
     "reason",

@@ -36,7 +36,6 @@ pub struct JobsOutcome {
     pub conclusion: &'static str,
     /// Mode and reason of `oidc configure`.
     pub credentials: String,
-    /// Which store holds the artifact.
     pub store: String,
     pub store_reason: String,
     /// How the relay handled the last report.

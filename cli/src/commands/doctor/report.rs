@@ -48,7 +48,6 @@ pub struct CheckResult {
     pub check: &'static str,
     pub status: CheckStatus,
     pub message: String,
-    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

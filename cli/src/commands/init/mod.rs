@@ -27,7 +27,6 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 const FOLDER: &str = ".github/workflows";
-/// The runner of the templates.
 const TEMPLATE_RUNNER: &str = "ubuntu-latest";
 
 /// The files to write, and what is left to do by hand, one sentence each.

@@ -41,7 +41,6 @@ enum SyncAction {
     NoData,
     /// The entry can't be moved by an edit of the text.
     Blocked,
-    /// GitHub refused a call.
     Failed,
 }
 

@@ -327,7 +327,6 @@ struct StepOutputs<'a> {
 }
 
 impl StepOutputs<'_> {
-    /// Writes environment, outputs and summary.
     fn write(&self, runner: &Runner) -> Result<(), Failure> {
         let Self { args, outputs, cache, .. } = self;
         let empty = JobCredentials::default();

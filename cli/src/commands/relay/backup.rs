@@ -30,7 +30,6 @@ pub(crate) const REDIS_FILE: &str = "redis.rdb";
 /// A snapshot of a large server takes minutes.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What a backup has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BackupManifest {
     pub(crate) format: u32,

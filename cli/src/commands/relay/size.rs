@@ -51,7 +51,6 @@ const CALLS_PER_VERDICT: f64 = 6.0;
 /// Calls for the check run of one job: two to create it, one to end it.
 const CALLS_PER_JOB: f64 = 3.0;
 
-/// What a load needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct RelaySize {
     webhooks_a_week: f64,

@@ -30,7 +30,6 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
-/// The default audience of relays.
 const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {

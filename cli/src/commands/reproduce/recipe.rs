@@ -60,7 +60,6 @@ pub struct Recipe {
     /// Why some workflow isn't known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workflows_unknown: Option<String>,
-    /// Checks out the upstream commit.
     checkout_command: String,
 }
 

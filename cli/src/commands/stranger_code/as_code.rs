@@ -345,7 +345,6 @@ fn powershell_output(line: &str) -> Option<&str> {
     }
 }
 
-/// A script of Python.
 pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let reads = |code: &str, text: &StrangerText<'_>| {
         // Of a text in which another one is quoted, either may be taken for the code around it.

@@ -13,7 +13,6 @@ const RAW_BUFFER_BYTES: usize = 64 << 10;
 /// UTF-8 of [`RAW_BUFFER_BYTES`] bytes that had to be decoded can be longer.
 const TEXT_BUFFER: usize = 2 * RAW_BUFFER_BYTES;
 
-/// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExceededLimit {
     FileSize,
@@ -212,7 +211,6 @@ impl<R: Read> ReportText<R> {
         Ok(&self.text[self.start..self.end])
     }
 
-    /// Decodes some more text.
     fn fill(&mut self) -> io::Result<()> {
         self.text.copy_within(self.start..self.end, 0);
         self.end -= self.start;

@@ -44,7 +44,6 @@ pub(crate) const CONTEXT_LINES: usize = 3;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
 
-/// A section that failed.
 struct FailedSection {
     /// The numbers of its lines.
     numbers: RangeInclusive<u64>,

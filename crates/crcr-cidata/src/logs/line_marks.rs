@@ -148,7 +148,6 @@ pub(crate) const LINE_MARKS: &[(&str, LineMarks)] = {
     ]
 };
 
-/// A segment that has marks.
 pub(crate) struct MarkedLine {
     pub(crate) segment: usize,
     pub(crate) marks: LineMarks,

@@ -42,7 +42,6 @@ struct FileLines<'a> {
     lines: Vec<&'a str>,
 }
 
-/// Where an entry is inserted.
 struct Insertion {
     /// Index of the line that will follow it.
     before: usize,

@@ -11,7 +11,6 @@ use crate::repo::{Oncall, RepoName, RepoNameError};
 use crate::yaml::display::{find_similar, show};
 use crate::yaml::{SyntaxError, TokenKind, YamlToken};
 
-/// The value of an entry.
 #[derive(Default)]
 struct EntryDetails {
     /// Set if oncalls are given.

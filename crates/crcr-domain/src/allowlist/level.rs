@@ -192,7 +192,6 @@ impl fmt::Display for EventKind {
 #[serde(into = "Vec<EventKind>", try_from = "Vec<EventKind>")]
 pub struct EventSet([bool; EventKind::ALL.len()]);
 
-/// An empty list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no event is listed")]
 pub struct NoEvents;

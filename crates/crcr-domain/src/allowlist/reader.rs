@@ -132,12 +132,10 @@ impl ScalarNode<'_> {
     }
 }
 
-/// A key of a mapping.
 pub(crate) struct MappingKey<'a> {
     pub(crate) scalar: ScalarNode<'a>,
     /// Whether the mapping has the same key earlier.
     pub(crate) duplicate: bool,
-    /// Index in the mapping.
     pub(crate) index: usize,
 }
 

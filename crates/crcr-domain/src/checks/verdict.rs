@@ -23,7 +23,6 @@ use crate::protocol::dispatch::DispatchStatus;
 #[derive(Debug, Clone)]
 pub struct HeadDispatch<'a> {
     pub status: &'a DispatchStatus,
-    /// Why the last try failed.
     pub last_error: Option<&'a str>,
     pub pull_request: Option<u64>,
     /// Whether its pull request was a draft.

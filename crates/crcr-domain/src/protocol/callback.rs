@@ -53,7 +53,6 @@ pub struct Callback {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackKind {
-    /// A dispatch of the relay.
     Dispatch,
     /// A nightly run, started by the downstream repository.
     Nightly,

@@ -44,7 +44,6 @@ pub struct Dispatch {
     pub status: DispatchStatus,
     /// Number of calls to GitHub.
     pub tries: u32,
-    /// Why the last call failed.
     pub last_error: Option<String>,
     /// GitHub's id of the downstream repository when the dispatch was sent. Somebody who registers the
     /// name later has another id.
@@ -129,7 +128,6 @@ pub enum CheckRunVisibility {
     NoneWithoutLabel,
 }
 
-/// How far a dispatch got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DispatchStatus {

@@ -176,7 +176,6 @@ pub struct MergeGroup {
     pub author_texts: String,
 }
 
-/// A push to a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
     /// The whole name of a branch or a tag: `refs/heads/…` or `refs/tags/…`.

@@ -155,7 +155,6 @@ impl LevelCriteria {
         }
     }
 
-    /// Describes every invalid threshold.
     pub fn problems(&self) -> Vec<String> {
         let days = [
             ("promotion-days", self.promotion_days, 1),

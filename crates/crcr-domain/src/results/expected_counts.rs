@@ -141,7 +141,6 @@ impl ExpectedCounts {
         }
     }
 
-    /// The counts that aren't 0.
     pub fn nonzero(self) -> Vec<(ExpectedEnd, u64)> {
         let all = ExpectedEnd::ALL.map(|end| (end, self.count(end)));
         all.into_iter().filter(|(_, count)| *count > 0).collect()

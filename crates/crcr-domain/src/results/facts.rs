@@ -51,7 +51,6 @@ pub struct DispatchFact {
     pub superseded_by: Option<String>,
     /// Number of calls to GitHub.
     pub tries: u32,
-    /// Why the last call failed.
     pub last_error: Option<String>,
 }
 

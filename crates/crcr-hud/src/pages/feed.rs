@@ -25,7 +25,6 @@ const MAX_ENTRIES: usize = 50;
 pub(crate) struct FeedModel {
     /// Where the relay is reached; without it, links are relative.
     base: String,
-    /// What identifies the feed.
     id: String,
     title: String,
     /// The address of the feed, and of the page with the same content.

@@ -43,7 +43,6 @@ pub(crate) struct ReportedQuery {
     skip: Option<String>,
 }
 
-/// Which jobs are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportedKind {
     Running,

@@ -108,7 +108,6 @@ fn waits_for(waiting: &[TaskView], dispatch: &NewTask) -> Option<String> {
     ))
 }
 
-/// Tasks that were given up.
 pub async fn dead_letters(
     store: &dyn StateStore,
     limit: usize,
@@ -259,7 +258,6 @@ pub(crate) const MAX_LISTED: usize = 500;
 pub(crate) struct DeliveryBoard {
     pub(crate) depth: QueueDepth,
     pub(crate) deliveries: Vec<DeliveryOverview>,
-    /// Tasks that were given up.
     pub(crate) dead: Vec<TaskView>,
     /// All of them, by cause.
     pub(crate) given_up: Vec<DeadLetterGroup>,

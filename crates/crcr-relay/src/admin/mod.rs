@@ -10,5 +10,4 @@ pub(crate) mod repositories;
 pub(crate) mod wrong_tokens;
 
 pub(crate) const LOGIN: &str = "/crcr/login";
-/// The operators' start page.
 pub(crate) const HOME: &str = "/crcr/deliveries";

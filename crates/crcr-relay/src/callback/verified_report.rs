@@ -33,7 +33,6 @@ pub(crate) struct VerifiedReport<'a> {
     pub(crate) callback: &'a Callback,
     /// The report as it was received, which is valid JSON.
     pub(crate) body: &'a [u8],
-    /// When the request arrived.
     pub(crate) started: Instant,
     /// Whether an external HUD gets it as it came.
     pub(crate) forwards_all: bool,
@@ -224,7 +223,6 @@ impl VerifiedReport<'_> {
         batch.tasks.push(kind.task(self.relay.now()));
     }
 
-    /// The backend's level now.
     pub(crate) fn level(&self) -> Level {
         self.entry.map_or(Level::L1, |entry| entry.level)
     }

@@ -59,7 +59,6 @@ pub struct Config {
     pub allowlist_ttl: Duration,
     /// How the names of the branches of demotions begin.
     pub demotion_branch: String,
-    /// Which upstream events are dispatched.
     pub event_filter: EventFilter,
     pub upstream: RepoName,
     pub api_url: SecureUrl,
@@ -259,7 +258,6 @@ fn read_some<'a, T>(
 pub(crate) struct DispatchSettings {
     /// The new one first; empty without a key and a webhook secret.
     pub(crate) signing_secrets: Vec<SecretString>,
-    /// Where backends report to.
     pub(crate) callback_url: Option<String>,
 }
 

@@ -15,7 +15,6 @@ pub(crate) static DROPPED_BODIES: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct BodyMemory {
     max_bytes: usize,
     bodies: Mutex<Bodies>,
-    /// Some memory is free again.
     freed: Notify,
 }
 

@@ -76,7 +76,6 @@ pub(crate) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Called when the process starts.
     pub(crate) fn new() -> Self {
         Self { started_at: SystemTime::now() }
     }

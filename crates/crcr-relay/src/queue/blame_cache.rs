@@ -21,7 +21,6 @@ use tokio::time::Instant;
 use crate::relay::Relay;
 use crate::state_records::{JobRecord, confirmation_key};
 
-/// How many commits are remembered.
 const COMMITS: usize = 64;
 /// The part of one processor's time that reads for one commit may take.
 const SHARE: f64 = 0.1;
@@ -67,7 +66,6 @@ struct BlameOfCommit {
     verdicts: HashMap<JobName, BlameOfJob>,
     /// The time that reads took beyond their share.
     debt: Duration,
-    /// When it was counted.
     counted_at: Option<Instant>,
 }
 

@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use crate::limits;
 use crate::relay::Relay;
 
-/// Why facts couldn't be copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error(transparent)]

@@ -35,7 +35,6 @@ pub(crate) enum Lane {
     DeliveryLog,
 }
 
-/// A pool of workers.
 struct Pool {
     name: &'static str,
     workers: usize,
@@ -103,7 +102,6 @@ pub(crate) fn server_of(lane: &str, upstream: &RepoName) -> String {
     }
 }
 
-/// What is worked on now.
 #[derive(Default)]
 pub(crate) struct BusyLanes {
     tasks: BTreeMap<String, usize>,

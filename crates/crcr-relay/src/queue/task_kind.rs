@@ -52,7 +52,6 @@ pub(crate) enum TaskKind {
     RequiredDispatch { delivery: String, repo: RepoName },
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },
-    /// Re-run a downstream workflow run.
     Rerun {
         repo: RepoName,
         run_id: u64,
@@ -80,7 +79,6 @@ pub(crate) enum TaskKind {
         repo: RepoName,
         event: EventName,
         head_sha: String,
-        /// Whether the job passed.
         passed: bool,
     },
     /// Look at a feed, and send an alert of what turned red or green on it. It runs again after that.
@@ -88,7 +86,6 @@ pub(crate) enum TaskKind {
     /// Send an alert that a name of the allowlist belongs to another repository.
     RepositoryChanged {
         repo: RepoName,
-        /// The pinned repository id.
         pinned: u64,
         /// The rejected repository id.
         found: u64,
@@ -131,7 +128,6 @@ pub(crate) enum TaskKind {
     },
     /// Send an alert with the answer to that.
     CulpritFound { culprit: Box<Culprit> },
-    /// Read a backend's `.github/crcr.yml`.
     BackendFile { repo: RepoName },
 }
 

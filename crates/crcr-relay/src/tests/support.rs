@@ -234,7 +234,6 @@ impl World {
         std::fs::write(self.folder.path().join("allowlist.yml"), text).unwrap();
     }
 
-    /// Puts an allowlist in force.
     pub(crate) async fn enforce(&self, text: &str) {
         self.allow(text);
         self.relay.allowlist.refresh(&self.relay.app, self.relay.now()).await;
@@ -248,7 +247,6 @@ impl World {
         self.call(request.body(Body::from(delivery.body.clone())).unwrap()).await
     }
 
-    /// A report with this token.
     pub(crate) async fn report(&self, token: Option<&str>, body: Vec<u8>) -> (StatusCode, Value) {
         let mut request = Request::post("/github/callback");
         if let Some(token) = token {

@@ -18,7 +18,6 @@ use crate::ResultsError;
 /// which everything failed.
 pub const MAX_GROUPED: usize = 10_000;
 
-/// Which failures are grouped.
 #[derive(Debug, Clone)]
 pub struct FailureQuery<'a> {
     pub repository: Option<&'a str>,
@@ -30,7 +29,6 @@ pub struct FailureQuery<'a> {
     pub limit: usize,
 }
 
-/// Failed jobs one by one.
 #[derive(Debug, Clone)]
 pub struct FailedJobsQuery<'a> {
     pub repository: Option<&'a str>,

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::{BackendLab, LabJob, LabRun};
 
 const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
-/// The issuer of Buildkite's tokens.
 pub(crate) const BUILDKITE: &str = "https://agent.buildkite.com";
 /// Organization and pipeline of the backend that runs there.
 pub(crate) const PIPELINE: (&str, &str) = ("0190-organization", "0190-pipeline");

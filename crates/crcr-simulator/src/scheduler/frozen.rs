@@ -154,7 +154,6 @@ impl Simulation {
         }
     }
 
-    /// Frozen processes go on.
     pub(crate) fn thaw(&mut self) {
         let now = self.now();
         let mut gates = self.gates.lock();

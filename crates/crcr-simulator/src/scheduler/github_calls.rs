@@ -247,7 +247,6 @@ fn probed_head(dispatch: &Dispatch) -> Option<String> {
     Some(format!("probe of {}", payload["payload"]["after"].as_str()?))
 }
 
-/// GitHub's check API is down.
 pub(crate) struct CheckOutage {
     pub(crate) until: Timestamp,
     /// Whether it answers with 403 and `Retry-After`, or with 502.

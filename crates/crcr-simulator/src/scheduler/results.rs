@@ -14,7 +14,6 @@ use crcr_store::{SqliteStore, StoreRole};
 /// Results that stay empty: without probes, nothing that the invariants look at is read from them.
 static EMPTY: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(open);
 
-/// The results of a seed.
 pub(crate) struct SimulatedResults(Option<(tempfile::TempDir, SqliteResults)>);
 
 impl SimulatedResults {

@@ -118,7 +118,6 @@ impl SharedStore {
         Ok(found)
     }
 
-    /// Applies a batch at once.
     pub(crate) fn apply(
         &self,
         client: usize,

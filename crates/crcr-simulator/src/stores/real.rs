@@ -233,7 +233,6 @@ impl StoreProcess {
     }
 }
 
-/// Tries until the server answers.
 async fn until_done(
     mut attempt: impl AsyncFnMut() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {

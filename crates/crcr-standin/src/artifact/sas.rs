@@ -22,7 +22,6 @@ pub(crate) enum SasPermission {
     Read,
 }
 
-/// Why a URL is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SasError {
     /// No signature, a wrong one, or an expired one.

@@ -22,7 +22,6 @@ use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
 
-/// `Err` is GitHub's error response.
 pub(crate) type ApiResult = Result<Response, Response>;
 
 /// The most keys and characters of a `client_payload`.

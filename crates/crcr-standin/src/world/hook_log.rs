@@ -35,7 +35,6 @@ pub struct LoggedDelivery {
 pub(crate) struct HookLog {
     /// The oldest attempt first.
     attempts: Vec<LoggedDelivery>,
-    /// The App's webhook URL.
     url: Option<Url>,
     /// Redeliveries that were asked for while the App had no URL.
     waiting: Vec<Delivery>,

@@ -41,7 +41,6 @@ pub(crate) struct WorldCommit {
     pub(crate) committed_at: Timestamp,
 }
 
-/// An installation of the App.
 #[derive(Debug)]
 pub(crate) struct WorldInstallation {
     pub(crate) permissions: BTreeMap<String, String>,
@@ -58,7 +57,6 @@ pub struct PullRequest {
     pub head_repository: Option<String>,
     pub head_ref: String,
     pub head_sha: String,
-    /// The branch that it targets.
     pub base_ref: String,
     /// The commit of that branch when the pull request last changed.
     pub base_sha: String,

@@ -74,7 +74,6 @@ pub struct SqliteStore {
     lock: Option<Arc<DatabaseLock>>,
 }
 
-/// Who opens the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreRole {
     /// The one relay. Tasks that a crash left leased are due again at once.

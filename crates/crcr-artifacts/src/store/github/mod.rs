@@ -12,7 +12,6 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::store::StoreError;
 
-/// The store's name in messages.
 pub const STORE: &str = "GitHub";
 
 /// Tells the runner to hide a secret in the log.

@@ -84,7 +84,6 @@ pub struct SmallObject {
 }
 
 impl S3Store {
-    /// An object as a whole.
     pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, StoreError> {
         let get = || {
             let get = self.client().get_object().bucket(self.bucket()).key(key);

@@ -40,7 +40,6 @@ use self::wire::SignedClient;
 pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
 
-/// The store's name in messages.
 pub const STORE: &str = "S3";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
@@ -59,7 +58,6 @@ pub struct S3Config {
     /// Set for another server than Amazon's.
     pub endpoint: Option<Url>,
     pub access: S3Access,
-    /// Use Amazon's FIPS endpoints.
     pub fips: bool,
     /// Use Amazon's dual-stack endpoints (IPv4 and IPv6).
     pub dual_stack: bool,
@@ -133,7 +131,6 @@ impl S3Store {
         send_with_retries(self.config.retry, request).await
     }
 
-    /// The metadata of an object.
     pub(crate) async fn head(&self, key: &str) -> Result<HeadObjectOutput, StoreError> {
         let head = || {
             let head = self.client().head_object().bucket(self.bucket()).key(key);

@@ -58,7 +58,6 @@ impl S3Refusal {
         Self { message, not_sent: true, credentials_outage, ..Self::default() }
     }
 
-    /// Whether another try may help.
     pub(crate) fn is_transient(&self) -> bool {
         match (self.status, self.code.as_deref()) {
             // A success has one of these in its body, too, if S3 failed after it had begun to answer.

@@ -40,7 +40,6 @@ pub(crate) struct VerifiedToken {
     pub(crate) expires_at: Timestamp,
 }
 
-/// Why a token is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum TokenRefusal {
     #[error("the signature doesn't fit the key")]

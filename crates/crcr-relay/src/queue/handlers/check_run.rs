@@ -201,7 +201,6 @@ async fn is_of_before_restore(relay: &Relay, sent: &CheckRunRecord) -> Result<bo
 
 /// A check run, and what is known of it.
 struct ShownCheck<'a> {
-    /// The task that evaluates it.
     task: &'a LeasedTask,
     head: &'a Head,
     head_sha: &'a str,

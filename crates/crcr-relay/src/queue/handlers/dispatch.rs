@@ -94,7 +94,6 @@ pub(crate) async fn run(
     send(relay, task, read, &pin, &payload, repo).await
 }
 
-/// What the downstream repository gets.
 fn client_payload(
     relay: &Relay,
     dispatch: &Dispatch,

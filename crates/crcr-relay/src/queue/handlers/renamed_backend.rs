@@ -59,7 +59,6 @@ pub(crate) fn required_entry(
     Ok(allowlist.get(repo).filter(|entry| entry.level.blocks_merge()).cloned())
 }
 
-/// GitHub's number of the repository.
 async fn number(relay: &Relay, repo: &RepoName) -> Result<Option<u64>, TaskError> {
     let key = state_records::pin_key(&relay.config.upstream, repo);
     let pin: Versioned<Pin> = read_record(relay.store.as_ref(), key).await?;

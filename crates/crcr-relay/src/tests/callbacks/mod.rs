@@ -89,12 +89,10 @@ impl Downstream {
         body
     }
 
-    /// Another run of the dispatch.
     fn in_run(&self, run: u64) -> Self {
         Self { run, client_payload: self.client_payload.clone(), ..*self }
     }
 
-    /// Another job of the run.
     fn of_job(&self, job: &'static str) -> Self {
         Self { job, client_payload: self.client_payload.clone(), ..*self }
     }
