@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_store::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
-    StateStore, StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
+    CommitOutcome, LeaseRequest, LeasedTask, NewTask, PendingCommit, QueueDepth, StateStore,
+    StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
 };
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
@@ -228,18 +228,6 @@ impl StateStore for SimulatedStore {
 
     async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError> {
         self.store.count_tasks(kind).await
-    }
-
-    fn stores_facts(&self) -> bool {
-        true
-    }
-
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.store.outbox(limit).await
-    }
-
-    async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError> {
-        self.store.remove_from_outbox(last).await
     }
 
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {

@@ -149,7 +149,9 @@ pub trait StateStore: Send + Sync {
 
     /// Whether results are read from this store itself. If not, the facts of a batch wait in the
     /// outbox, which is as durable as the rest of the batch.
-    fn stores_facts(&self) -> bool;
+    fn stores_facts(&self) -> bool {
+        true
+    }
 
     /// Whether other relays can use the store at the same time. What they write doesn't wake this one.
     fn is_shared(&self) -> bool {
@@ -162,10 +164,14 @@ pub trait StateStore: Send + Sync {
     }
 
     /// The oldest facts in the outbox, not many more than [`OUTBOX_BYTES`]; none while another relay copies them.
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
+    async fn outbox(&self, _limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+        Ok(vec![])
+    }
 
-    /// Removes the facts up to and including the entry `last` from the outbox.
-    async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError>;
+    /// Removes the facts up to and including this entry from the outbox.
+    async fn remove_from_outbox(&self, _last: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Repairs what a clock that was ahead has left behind, and returns how many tasks were repaired: a
     /// task that was changed in the future is due as long after `now` as it was after its change.

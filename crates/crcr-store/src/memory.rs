@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use crate::batch::KEEP_BUCKET;
 use crate::task::{LaneRoom, Turns};
 use crate::{
-    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OutboxEntry,
-    PendingCommit, QueueDepth, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome,
-    TaskSettlement, TaskState, TaskView, WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, PendingCommit,
+    QueueDepth, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome, TaskSettlement,
+    TaskState, TaskView, WriteBatch,
 };
 
 #[derive(Default)]
@@ -420,18 +420,6 @@ impl StateStore for MemoryStore {
         let start = format!("{},", key.as_str().trim_end_matches(']'));
         let tables = self.tables.lock();
         Ok(tables.tasks.keys().filter(|key| key.starts_with(&start)).count() as u64)
-    }
-
-    fn stores_facts(&self) -> bool {
-        true
-    }
-
-    async fn outbox(&self, _limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        Ok(vec![])
-    }
-
-    async fn remove_from_outbox(&self, _last: &str) -> Result<(), StoreError> {
-        Ok(())
     }
 
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {

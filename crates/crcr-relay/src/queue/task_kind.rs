@@ -52,6 +52,7 @@ pub(crate) enum TaskKind {
     RequiredDispatch { delivery: String, repo: RepoName },
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },
+    /// Re-run a downstream workflow run.
     Rerun {
         repo: RepoName,
         run_id: u64,
@@ -79,6 +80,7 @@ pub(crate) enum TaskKind {
         repo: RepoName,
         event: EventName,
         head_sha: String,
+        /// Whether the job passed.
         passed: bool,
     },
     /// Look at a feed, and send an alert of what turned red or green on it. It runs again after that.
@@ -86,6 +88,7 @@ pub(crate) enum TaskKind {
     /// Send an alert that a name of the allowlist belongs to another repository.
     RepositoryChanged {
         repo: RepoName,
+        /// The pinned repository id.
         pinned: u64,
         /// The rejected repository id.
         found: u64,
@@ -128,6 +131,7 @@ pub(crate) enum TaskKind {
     },
     /// Send an alert with the answer to that.
     CulpritFound { culprit: Box<Culprit> },
+    /// Read a backend's `.github/crcr.yml`.
     BackendFile { repo: RepoName },
 }
 

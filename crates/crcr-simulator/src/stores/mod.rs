@@ -15,9 +15,8 @@ use std::task::{Context, Poll, Waker};
 use async_trait::async_trait;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
-    StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch,
-    pool_of,
+    CommitOutcome, LeaseRequest, LeasedTask, NewTask, PendingCommit, QueueDepth, StateStore,
+    StoreError, StoreKey, StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -437,18 +436,6 @@ impl StateStore for StoreClient {
         let kind = kind.to_owned();
         let ask = async move |store: &dyn StateStore| store.count_tasks(&kind).await;
         self.shared.read(self.number, ask)
-    }
-
-    fn stores_facts(&self) -> bool {
-        true
-    }
-
-    async fn outbox(&self, _limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        Ok(vec![])
-    }
-
-    async fn remove_from_outbox(&self, _last: &str) -> Result<(), StoreError> {
-        Ok(())
     }
 
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
