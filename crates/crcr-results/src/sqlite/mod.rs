@@ -69,7 +69,12 @@ impl Results for SqliteResults {
 
     async fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.push_attempts(&window)).await
+        self.blocking(move |this| {
+            let condition = "AND pull_request IS NULL";
+            this.select(ATTEMPT, "dispatched_at", &window, condition, read_attempt)
+        })
+        .await
+        .map(sorted(sort_attempts))
     }
 
     async fn refused_callbacks(
@@ -78,7 +83,8 @@ impl Results for SqliteResults {
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.refused_callbacks(&window, limit)).await
+        let newest = format!("AND ({REFUSED}) ORDER BY at DESC, id DESC LIMIT {limit}");
+        self.blocking(move |this| this.select(CALLBACK, "at", &window, &newest, document)).await
     }
 
     async fn newest_callbacks(
@@ -97,7 +103,15 @@ impl Results for SqliteResults {
 
     async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.report_outcomes(&window)).await
+        let answers = "at, outcome, latency_ms FROM fact_callback";
+        self.blocking(move |this| {
+            this.select(answers, "at", &window, "", |row| {
+                let mut columns = ColumnReader::of(row);
+                let (at, outcome) = (columns.time()?, columns.parsed(CallbackOutcome::from_name)?);
+                Ok(ReportOutcome { at, outcome, latency_ms: columns.get()? })
+            })
+        })
+        .await
     }
 
     async fn at_level_since(
@@ -106,17 +120,47 @@ impl Results for SqliteResults {
         level: Level,
     ) -> Result<Option<Timestamp>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.at_level_since(&window, level)).await
+        self.query(move |connection| {
+            let repo = window.repos.iter().flatten().next();
+            let since: Option<i64> = connection
+                .prepare_cached(
+                    "SELECT min(enqueued_at) FROM fact_dispatch
+                     WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
+                       AND enqueued_at > ifnull((SELECT max(enqueued_at) FROM fact_dispatch
+                         WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
+                           AND level <> ?4), ?1 - 1)",
+                )?
+                .query_row(
+                    params![millis(window.from), millis(window.to), repo, level.as_str()],
+                    |row| row.get(0),
+                )?;
+            Ok(since.map(timestamp))
+        })
+        .await
     }
 
     async fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.day_revisions(&window)).await
+        self.blocking(move |this| {
+            this.select_days("repo, day, changes FROM fact_day", &window, |row| {
+                let changes = row.get::<_, i64>(2)?.cast_unsigned();
+                Ok(DayRevision { repo: row.get(0)?, day: row.get(1)?, changes })
+            })
+        })
+        .await
     }
 
     async fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.rolled_up_days(&window)).await
+        self.blocking(move |this| {
+            this.select_days("repo, day, nightly, tally FROM rolled_day", &window, |row| {
+                let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY_MILLIS));
+                let mut columns = ColumnReader { row, at: 2 };
+                let day = RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?);
+                Ok(RolledUpDay { day, tally: columns.json()? })
+            })
+        })
+        .await
     }
 
     async fn store_rolled_up_days(&self, days: &[RolledUpDay]) -> Result<(), ResultsError> {
@@ -188,11 +232,27 @@ impl Results for SqliteResults {
         numbers: &[u64],
         only: AttemptFilter<'_>,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
-        let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
-        let (heads, repos) = (only.heads.to_vec(), only.repos.map(<[String]>::to_vec));
-        self.blocking(move |this| {
-            let only = AttemptFilter { heads: &heads, repos: repos.as_deref() };
-            this.pull_request_facts(&upstream, &numbers, only)
+        let upstream = upstream.to_owned();
+        let numbers: Vec<i64> = numbers.iter().map(|number| number.cast_signed()).collect();
+        let numbers = json(&numbers);
+        let of = "WHERE pull_request IN (SELECT value FROM json_each(?2)) AND upstream = ?1";
+        let wanted = "(?4 IS NULL OR repo IN (SELECT value FROM json_each(?4)))
+            AND (?3 IS NULL OR json_extract(document, '$.head_sha') IN
+                (SELECT value FROM json_each(?3)))";
+        let heads = (!only.heads.is_empty()).then(|| json(&only.heads));
+        let repos = only.repos.map(|repos| json(&repos));
+        self.query(move |connection| {
+            let mut attempts =
+                connection.prepare_cached(&format!("SELECT {ATTEMPT} {of} AND {wanted}"))?;
+            let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
+            let mut found: Vec<AttemptFact> = attempts
+                .query_map(params![upstream, numbers, heads, repos], read_attempt)?
+                .collect::<Result<_, _>>()?;
+            let mut dispatches: Vec<DispatchFact> =
+                sent.query_map(params![upstream, numbers], document)?.collect::<Result<_, _>>()?;
+            sort_attempts(&mut found);
+            sort_dispatches(&mut dispatches);
+            Ok((found, dispatches))
         })
         .await
     }
@@ -318,100 +378,8 @@ impl SqliteResults {
         found.map(sorted(sort_attempts))
     }
 
-    fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
-        let condition = "AND pull_request IS NULL";
-        let found = self.select(ATTEMPT, "dispatched_at", window, condition, read_attempt);
-        found.map(sorted(sort_attempts))
-    }
-
     pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
         self.select(CALLBACK, "at", window, "ORDER BY at, id", document)
-    }
-
-    fn refused_callbacks(
-        &self,
-        window: &Window,
-        limit: usize,
-    ) -> Result<Vec<CallbackFact>, StoreError> {
-        let newest = format!("AND ({REFUSED}) ORDER BY at DESC, id DESC LIMIT {limit}");
-        self.select(CALLBACK, "at", window, &newest, document)
-    }
-
-    fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, StoreError> {
-        let answers = "at, outcome, latency_ms FROM fact_callback";
-        self.select(answers, "at", window, "", |row| {
-            let mut columns = ColumnReader::of(row);
-            let (at, outcome) = (columns.time()?, columns.parsed(CallbackOutcome::from_name)?);
-            Ok(ReportOutcome { at, outcome, latency_ms: columns.get()? })
-        })
-    }
-
-    pub fn pull_request_facts(
-        &self,
-        upstream: &str,
-        numbers: &[u64],
-        only: AttemptFilter<'_>,
-    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
-        let numbers: Vec<i64> = numbers.iter().map(|number| number.cast_signed()).collect();
-        let of = "WHERE pull_request IN (SELECT value FROM json_each(?2)) AND upstream = ?1";
-        let wanted = "(?4 IS NULL OR repo IN (SELECT value FROM json_each(?4)))
-            AND (?3 IS NULL OR json_extract(document, '$.head_sha') IN
-                (SELECT value FROM json_each(?3)))";
-        let heads = (!only.heads.is_empty()).then(|| json(&only.heads));
-        let repos = only.repos.map(|repos| json(&repos));
-        self.store.slow_readers().with(|connection| {
-            let mut attempts =
-                connection.prepare_cached(&format!("SELECT {ATTEMPT} {of} AND {wanted}"))?;
-            let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
-            let numbers = json(&numbers);
-            let mut found: Vec<AttemptFact> = attempts
-                .query_map(params![upstream, numbers, heads, repos], read_attempt)?
-                .collect::<Result<_, _>>()?;
-            let mut dispatches: Vec<DispatchFact> =
-                sent.query_map(params![upstream, numbers], document)?.collect::<Result<_, _>>()?;
-            sort_attempts(&mut found);
-            sort_dispatches(&mut dispatches);
-            Ok((found, dispatches))
-        })
-    }
-
-    fn at_level_since(
-        &self,
-        window: &Window,
-        level: Level,
-    ) -> Result<Option<Timestamp>, StoreError> {
-        let repo = window.repos.iter().flatten().next();
-        self.store.slow_readers().with(|connection| {
-            let since: Option<i64> = connection
-                .prepare_cached(
-                    "SELECT min(enqueued_at) FROM fact_dispatch
-                     WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
-                       AND enqueued_at > ifnull((SELECT max(enqueued_at) FROM fact_dispatch
-                         WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
-                           AND level <> ?4), ?1 - 1)",
-                )?
-                .query_row(
-                    params![millis(window.from), millis(window.to), repo, level.as_str()],
-                    |row| row.get(0),
-                )?;
-            Ok(since.map(timestamp))
-        })
-    }
-
-    fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, StoreError> {
-        self.select_days("repo, day, changes FROM fact_day", window, |row| {
-            let changes = row.get::<_, i64>(2)?.cast_unsigned();
-            Ok(DayRevision { repo: row.get(0)?, day: row.get(1)?, changes })
-        })
-    }
-
-    fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, StoreError> {
-        self.select_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
-            let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY_MILLIS));
-            let mut columns = ColumnReader { row, at: 2 };
-            let day = RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?);
-            Ok(RolledUpDay { day, tally: columns.json()? })
-        })
     }
 
     /// Rows of the days that the window covers, at least in part. `what` is columns and their table.
