@@ -47,14 +47,6 @@ impl World {
         read.value.unwrap().status
     }
 
-    /// Sends an event of pull request 7 and works; returns the delivery.
-    async fn event(&self, action: &str) -> String {
-        let delivery = self.pull_request(action);
-        self.send(&delivery).await;
-        self.settle().await;
-        delivery.id
-    }
-
     fn verdict_of(&self, repo: &str) -> (String, Option<String>, String) {
         let name = format!("crcr/{repo}/relay/dispatch");
         let runs = self.github.state().world.check_runs(UPSTREAM);
@@ -319,15 +311,13 @@ async fn only_the_newest_head_is_dispatched_after_the_quiet_time_and_the_check_r
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     world.event("synchronize").await;
     world.dispatched();
-    world.later(Duration::from_secs(9 * 60));
-    world.work().await;
+    world.work_after(Duration::from_secs(9 * 60)).await;
     assert_eq!(
         world.dispatched(),
         Vec::<String>::new(),
         "the first head's time is over, and it is gone"
     );
-    world.later(Duration::from_secs(61));
-    world.work().await;
+    world.work_after(Duration::from_secs(61)).await;
     let sent = world.github.state().world.take_dispatches();
     let heads: Vec<_> = sent
         .iter()
@@ -353,8 +343,7 @@ async fn a_head_is_held_back_for_its_whole_quiet_time_even_if_the_relay_stops_me
     world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    world.later(Duration::from_secs(601));
-    world.work().await;
+    world.work_after(Duration::from_secs(601)).await;
     assert_eq!(world.dispatched(), ["acme/two"]);
 }
 
@@ -366,8 +355,7 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
     world.change(|pull| pull.open = false);
     world.event("closed").await;
     world.dispatched();
-    world.later(Duration::from_secs(601));
-    world.work().await;
+    world.work_after(Duration::from_secs(601)).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     let status = world.status_of(&id, "acme/two").await;
     assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::Closed });
@@ -484,8 +472,7 @@ async fn draft_that_becomes_ready_while_its_dispatch_waits_is_not_lost() {
     let mut sent = [all_but(&["acme/two"]), vec!["acme/four".to_owned()]].concat();
     sent.sort();
     assert_eq!(world.dispatched(), sent);
-    world.later(Duration::from_secs(601));
-    world.work().await;
+    world.work_after(Duration::from_secs(601)).await;
     assert_eq!(world.dispatched(), ["acme/two"]);
 }
 
@@ -555,8 +542,7 @@ async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_che
     let waiting = world.event("synchronize").await;
     assert_eq!(world.dispatched(), all_but(&["acme/two"]));
     assert_eq!(world.status_of(&waiting, "acme/two").await, DispatchStatus::Queued);
-    world.later(Duration::from_secs(24 * 3600 - 300));
-    world.work().await;
+    world.work_after(Duration::from_secs(24 * 3600 - 300)).await;
     assert_eq!(world.dispatched(), ["acme/two"], "its place of the next day");
 }
 
@@ -622,8 +608,7 @@ async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
         let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
         world.send(&state.world.delivery("push", &push)).await;
         world.work().await;
-        world.later(Duration::from_secs(301));
-        world.work().await;
+        world.work_after(Duration::from_secs(301)).await;
     }
     let status = world.status_of(&left_out, "acme/two").await;
     assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::MaxPerDay });

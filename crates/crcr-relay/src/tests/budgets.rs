@@ -232,8 +232,7 @@ async fn clock_that_is_weeks_ahead_for_hours_deletes_no_state_and_delays_nothing
 #[tokio::test]
 async fn store_that_takes_no_writes_is_emptied_of_what_has_expired() {
     let world = World::new().await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.dispatched();
     serve::delete_all_expired(&world.relay).await.unwrap();
     world.sql(

@@ -81,8 +81,7 @@ async fn dispatch_that_was_given_up_after_a_day_is_tried_for_another_day_when_it
     world.dispatched();
     let store = world.relay.store.as_ref();
     while deliveries::dead_letters(store, 100).await.unwrap().is_empty() {
-        world.later(Duration::from_secs(3600));
-        world.work().await;
+        world.work_after(Duration::from_secs(3600)).await;
     }
     world.github.state().world.clear_faults();
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, outage());
@@ -92,8 +91,7 @@ async fn dispatch_that_was_given_up_after_a_day_is_tried_for_another_day_when_it
     assert_eq!(again.unwrap(), 1);
     assert_eq!(world.work().await.len(), 1);
     assert_eq!(deliveries::dead_letters(store, 100).await.unwrap(), []);
-    world.later(Duration::from_secs(600));
-    world.work().await;
+    world.work_after(Duration::from_secs(600)).await;
     assert_eq!(world.dispatched(), ["acme/two"]);
 }
 

@@ -184,8 +184,7 @@ async fn failing_fetch_is_tried_again_until_github_answers() {
     world.github.state().world.fail(&route, 20, Fault::status(502));
     job_ended(&world, &payload(JOB, "failure")).await;
     for _ in 0..40 {
-        world.later(Duration::from_secs(660));
-        world.work().await;
+        world.work_after(Duration::from_secs(660)).await;
     }
     assert!(line(&world).await.contains("unknown type name"));
     world.nothing_else();

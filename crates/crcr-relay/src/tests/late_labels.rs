@@ -45,8 +45,7 @@ async fn labelled_before_it_was_sent() -> World {
         body: String::new(),
     };
     world.github.state().world.fail("POST /repos/acme/three/dispatches", 1, limit);
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.label(true).await;
     world.work().await;
     assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
@@ -57,8 +56,7 @@ async fn labelled_before_it_was_sent() -> World {
 async fn check_run_of_a_late_label_ends_when_its_dispatch_is_superseded() {
     let world = labelled_before_it_was_sent().await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     assert_eq!(world.shown(), completed("skipped"));
 }
 
@@ -71,8 +69,7 @@ async fn check_run_of_a_late_label_ends_when_its_dispatch_is_given_up() {
         body: json!({ "message": "no" }).to_string(),
     };
     world.github.state().world.fail("POST /repos/acme/three/dispatches", 1, refused);
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), completed("timed_out"));
 }
 
@@ -84,15 +81,13 @@ async fn check_run_of_a_label_that_came_after_the_last_report_ends_with_its_run(
     three.end(&world, "success").await;
     // Without the label nothing is shown, so nobody asks GitHub whether the run is over.
     for _ in 0..4 {
-        world.later(world.relay.config.never_started_after);
-        world.work().await;
+        world.work_after(world.relay.config.never_started_after).await;
     }
     assert_eq!(world.shown(), None);
     world.label(true).await;
     world.work().await;
     three.on_github(&world, "completed", Some("success"));
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), completed("success"));
 }
 
@@ -110,8 +105,7 @@ async fn check_run_whose_label_was_away_during_an_outage_ends_with_its_run() {
     world.github.state().world.fail(&update, 999, Fault::status(503));
     world.label(false).await;
     for _ in 0..4 {
-        world.later(world.relay.config.never_started_after);
-        world.work().await;
+        world.work_after(world.relay.config.never_started_after).await;
     }
     assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)), "GitHub is still out");
     world.label(true).await;
@@ -121,8 +115,7 @@ async fn check_run_whose_label_was_away_during_an_outage_ends_with_its_run() {
         if conclusion.is_some() {
             three.on_github(&world, "completed", conclusion);
         }
-        world.later(std::time::Duration::from_secs(3600));
-        world.work().await;
+        world.work_after(std::time::Duration::from_secs(3600)).await;
     }
     assert_eq!(world.shown(), completed("success"));
 }
@@ -131,12 +124,10 @@ async fn check_run_whose_label_was_away_during_an_outage_ends_with_its_run() {
 async fn label_after_the_pull_request_was_closed_still_updates_its_check_runs() {
     let world = World::new().await;
     world.label(true).await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
     world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.work().await;
+    world.send_and_work("closed").await;
     world.label(false).await;
     world.work().await;
     assert_eq!(world.shown(), completed("skipped"));
@@ -145,16 +136,14 @@ async fn label_after_the_pull_request_was_closed_still_updates_its_check_runs() 
 #[tokio::test]
 async fn check_run_whose_creation_was_not_confirmed_ends_when_the_label_is_removed() {
     let world = World::new().await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 1, Fault::ResetAfterwards);
     world.label(true).await;
     world.work().await;
     assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
     world.label(false).await;
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), completed("skipped"));
 }
 
@@ -162,8 +151,7 @@ async fn check_run_whose_creation_was_not_confirmed_ends_when_the_label_is_remov
 async fn content_that_an_unconfirmed_update_replaced_is_sent_again() {
     let world = World::new().await;
     world.label(true).await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
     let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
     world.github.state().world.fail(&update, 1, Fault::ResetAfterwards);
@@ -171,8 +159,7 @@ async fn content_that_an_unconfirmed_update_replaced_is_sent_again() {
     world.work().await;
     assert_eq!(world.shown(), completed("skipped"));
     world.label(true).await;
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
 }
 
@@ -182,8 +169,7 @@ async fn check_run_whose_reopening_was_not_confirmed_ends_when_the_label_is_remo
     world.label(true).await;
     let three = open(&world).await("acme/three");
     three.complete(&world, "success").await;
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), completed("success"));
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 1, Fault::ResetAfterwards);
@@ -193,7 +179,6 @@ async fn check_run_whose_reopening_was_not_confirmed_ends_when_the_label_is_remo
     world.work().await;
     assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)));
     world.label(false).await;
-    world.later(std::time::Duration::from_secs(3600));
-    world.work().await;
+    world.work_after(std::time::Duration::from_secs(3600)).await;
     assert_eq!(world.shown(), completed("skipped"));
 }

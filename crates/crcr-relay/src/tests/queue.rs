@@ -104,8 +104,7 @@ async fn worker_without_its_lease_records_nothing() {
     let delivery = world.pull_request("closed");
     world.send(&delivery).await;
     let first = lease(&world).await;
-    world.later(limits::LEASE + Duration::from_secs(1));
-    world.work().await;
+    world.work_after(limits::LEASE + Duration::from_secs(1)).await;
     assert_eq!(world.dispatched(), ALL, "the next worker sent them");
     let store = world.relay.store.as_ref();
     let before = deliveries::delivery(store, &delivery.id).await.unwrap();
@@ -117,8 +116,7 @@ async fn worker_without_its_lease_records_nothing() {
 #[tokio::test]
 async fn failing_sweep_is_never_given_up() {
     let world = World::new().await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.later(world.relay.config.never_started_after + Duration::from_secs(1));
     for tries in 0..2 * limits::TRIES {
         let sweep = loop {

@@ -179,8 +179,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
     // The same task runs again ten minutes later.
     let before = github.world.count("GET /app/hook/deliveries");
-    world.later(limits::RECONCILE_INTERVAL);
-    world.work().await;
+    world.work_after(limits::RECONCILE_INTERVAL).await;
     assert_eq!(github.world.count("GET /app/hook/deliveries"), before + 1);
     assert_eq!(world.dispatched(), ALL);
     // A relay that hasn't read the log itself knows how far another one has.
@@ -232,8 +231,7 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.later(limits::RECONCILE_MARGIN);
     world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     assert_eq!(world.dispatched(), ALL);
     // A push whose webhook was never made. It may still come, at first.
     world.later(limits::RECONCILE_INTERVAL);
@@ -258,16 +256,14 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.reconcile_in_a_task().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     // The webhook was only late.
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "every backend has got it");
     // Another push comes in, and the push back to the head that was lost before is lost, too.
     world.change(|pull| {
         pull.head_sha = HEAD.to_owned();
         pull.updated_at += limits::RECONCILE_INTERVAL;
     });
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     assert_eq!(world.dispatched(), ALL);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     world.later(3 * limits::RECONCILE_INTERVAL);
@@ -280,8 +276,7 @@ async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
     let world = World::new().await;
     world.later(limits::RECONCILE_MARGIN);
     world.reconcile_in_a_task().await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.dispatched();
     for (head, is_refused) in [(NEWER, true), (HEAD, false)] {
         world.later(limits::RECONCILE_INTERVAL);
@@ -321,8 +316,7 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     world.reconcile_in_a_task().await;
     let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
     assert_eq!(pages(), 1, "what hasn't changed since the relay began is none of its business");
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.dispatched();
     // A push whose webhook is lost, and then a label on everything that is open.
     world.later(limits::RECONCILE_INTERVAL);
@@ -377,8 +371,7 @@ async fn comment_on_a_pull_request_of_months_ago_has_nothing_dispatched_again() 
     let world = World::new().await;
     let look = async || dispatched_by_reconcile(&world).await;
     assert_eq!(look().await, Vec::<String>::new());
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     assert_eq!(world.dispatched(), ALL);
     world.wait(60 * Duration::from_secs(24 * 3600)).await;
     while world.relay.store.delete_expired(world.relay.now()).await.unwrap() > 0 {}
@@ -401,8 +394,7 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     let world = World::new().await;
     let look = async || dispatched_by_reconcile(&world).await;
     world.change(|pull| pull.draft = true);
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     assert_eq!(world.dispatched(), ALL);
     assert_eq!(look().await, Vec::<String>::new());
     let change = |change: fn(&mut PullRequest)| {
@@ -420,8 +412,7 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     change(|pull| pull.base_ref = "release".to_owned());
     assert_eq!(look().await, ["acme/four"]);
     world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.settle().await;
+    world.event("closed").await;
     assert_eq!(world.dispatched(), ALL);
     change(|pull| pull.open = true);
     assert_eq!(look().await, ALL);
@@ -432,8 +423,7 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
 #[tokio::test]
 async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {
     let world = World::new().await;
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     assert_eq!(world.dispatched(), ALL);
     world.later(Duration::from_secs(60));
     let state = world.github.state();

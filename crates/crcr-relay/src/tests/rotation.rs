@@ -159,8 +159,7 @@ async fn result_is_retried_for_an_hour_after_a_401_of_the_external_hud() {
         }
         hud.reset().await;
         Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&hud).await;
-        world.later(Duration::from_secs(600));
-        world.work().await;
+        world.work_after(Duration::from_secs(600)).await;
         let found = deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap();
         assert_eq!(found.len(), dead, "{found:?}");
         assert_eq!(hud.received_requests().await.unwrap().len(), 1 - dead);

@@ -338,6 +338,26 @@ impl World {
         assert_eq!(self.work().await, Vec::<String>::new());
     }
 
+    /// Advances the clock, and runs all that comes due.
+    pub(crate) async fn work_after(&self, time: Duration) -> Vec<String> {
+        self.later(time);
+        self.work().await
+    }
+
+    /// Sends an event of pull request 7, and runs all due tasks.
+    pub(crate) async fn send_and_work(&self, action: &str) -> Vec<String> {
+        self.send(&self.pull_request(action)).await;
+        self.work().await
+    }
+
+    /// The same, and no task fails; returns the delivery.
+    pub(crate) async fn event(&self, action: &str) -> String {
+        let delivery = self.pull_request(action);
+        self.send(&delivery).await;
+        self.settle().await;
+        delivery.id
+    }
+
     /// Advances the clock, and runs all that comes due without an error.
     pub(crate) async fn wait(&self, time: Duration) {
         self.later(time);

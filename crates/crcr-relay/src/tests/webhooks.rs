@@ -376,8 +376,7 @@ async fn retry_after_of_github_delays_the_dispatch() {
     world.send(&world.pull_request("opened")).await;
     assert_eq!(world.work().await.len(), 1);
     assert_eq!(world.dispatched().len(), 3);
-    world.later(Duration::from_secs(80));
-    world.work().await;
+    world.work_after(Duration::from_secs(80)).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "too early");
     world.wait(Duration::from_secs(11)).await;
     assert_eq!(world.dispatched(), ["acme/two"]);
@@ -395,8 +394,7 @@ async fn retry_after_of_an_outage_or_of_something_in_between_delays_the_dispatch
         world.send(&world.pull_request("opened")).await;
         assert_eq!(world.work().await.len(), 1);
         assert_eq!(world.dispatched().len(), 3, "{status}");
-        world.later(Duration::from_secs(80));
-        world.work().await;
+        world.work_after(Duration::from_secs(80)).await;
         assert_eq!(world.dispatched(), Vec::<String>::new(), "{status}: too early");
         world.wait(Duration::from_secs(11)).await;
         assert_eq!(world.dispatched(), ["acme/two"], "{status}");
@@ -406,8 +404,7 @@ async fn retry_after_of_an_outage_or_of_something_in_between_delays_the_dispatch
 #[tokio::test]
 async fn dispatch_takes_one_request_when_cached() {
     let world = World::new().await;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let before = world.github.state().world.calls().len();
     let state = world.github.state();
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);

@@ -58,8 +58,7 @@ async fn regression_on_a_push_is_alerted_once() {
     push(&world, 3, THIRD, "failure").await;
     open(&world).await("acme/two").end(&world, "failure").await;
     for _ in 0..3 {
-        world.later(Duration::from_secs(700));
-        world.work().await;
+        world.work_after(Duration::from_secs(700)).await;
     }
     let requests = listener.received_requests().await.unwrap();
     assert_eq!(requests.len(), 2, "once in vain, once for good");
@@ -142,8 +141,7 @@ async fn branch_that_turns_red_and_green_is_told_once_each_after_a_first_look() 
     ended(&world, NEWER, 4, "lint", "failure").await;
     assert_eq!(look().await.len(), 1, "the first call failed");
     for _ in 0..3 {
-        world.later(Duration::from_secs(700));
-        world.settle().await;
+        world.wait(Duration::from_secs(700)).await;
     }
     ended(&world, THIRD, 5, "test", "success").await;
     ended(&world, THIRD, 6, "lint", "success").await;
@@ -174,8 +172,7 @@ async fn watching(listener: &MockServer) -> World {
 
 /// The events that were told, after one more look.
 async fn events_after_a_look(world: &World, listener: &MockServer) -> Vec<String> {
-    world.later(Duration::from_secs(121));
-    world.work().await;
+    world.work_after(Duration::from_secs(121)).await;
     let told = told_by(listener).await;
     told.iter().map(|told| told["event"].as_str().unwrap().to_owned()).collect()
 }
@@ -233,12 +230,10 @@ async fn backend_that_is_green_again_is_told_once_and_names_reach_no_channel() {
     for (n, sha, conclusion) in [(1, HEAD, "success"), (2, NEWER, "failure"), (3, THIRD, "success")]
     {
         push(&world, n, sha, conclusion).await;
-        world.later(Duration::from_secs(61));
-        world.work().await;
+        world.work_after(Duration::from_secs(61)).await;
     }
     for _ in 0..2 {
-        world.later(Duration::from_secs(61));
-        world.work().await;
+        world.work_after(Duration::from_secs(61)).await;
     }
     let requests = listener.received_requests().await.unwrap();
     let told: Vec<Value> =

@@ -240,8 +240,7 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 
     world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.settle().await;
+    world.event("closed").await;
     let closed = Downstream { run: 9100, ..received(&world)("acme/four") };
     closed.start(&world).await;
     closed.end(&world, "failure").await;
@@ -249,8 +248,7 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     assert_eq!(ended(&world).as_deref(), Some("success"), "a run that tidies up decides nothing");
 
     world.change(|pull| pull.open = true);
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
+    world.event("reopened").await;
     let second = Downstream { run: 9200, ..received(&world)("acme/four") };
     assert_eq!(verdict(&world).0, "queued");
     second.on_github(&world, "in_progress", None);
@@ -267,8 +265,7 @@ pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
     let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
     world.change(|_| {});
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
+    world.event("reopened").await;
     let second = world.github.state().world.take_dispatches();
     let second = second.into_iter().rev().find(|sent| sent.repository == "acme/four").unwrap();
     let second = Downstream {
@@ -293,8 +290,7 @@ pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
     first.start(&world).await;
     world.settle().await;
     world.change(|_| {});
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
+    world.event("reopened").await;
     let second = Downstream { run: RUN + 1, ..received(&world)("acme/four") };
     first.end(&world, "success").await;
     world.wait(5 * MINUTE).await;
@@ -403,8 +399,7 @@ pub(crate) async fn report_before_the_dispatch_response_is_shown_after_it() {
     let github = &world.github.state().world;
     // GitHub starts the run, and its response is lost.
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let four = received(&world)("acme/four");
     four.on_github(&world, "in_progress", None);
     assert_eq!(four.start(&world).await, said("in_progress"));
@@ -421,12 +416,10 @@ pub(crate) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_r
     let github = &world.github.state().world;
     // GitHub starts the run, its response is lost, and the next try is refused for good.
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let four = received(&world)("acme/four");
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::status(422));
-    world.later(5 * MINUTE);
-    world.work().await;
+    world.work_after(5 * MINUTE).await;
     assert_eq!(four.end(&world, "success").await, said("completed"));
     world.work().await;
     assert!(!checks(&world).contains(&check(JOB, "completed", Some("success"))));
@@ -513,8 +506,7 @@ pub(crate) async fn landed_pull_request_is_dispatched_once_and_expects_no_report
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.settle().await;
+    world.event("closed").await;
     let closed = world.github.state().world.take_dispatches();
     assert!(closed.iter().all(|dispatch| dispatch.event_type == "pull_request"));
     let state = world.github.state();
@@ -578,8 +570,7 @@ pub(crate) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     world.dispatched();
     github.add_commit(UPSTREAM, NEWER);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     world.dispatched();
     assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
     let again = crate::admin::deliveries::redeliver_all(
@@ -610,21 +601,18 @@ pub(crate) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_aft
  {
     let world = World::listening(&[]).await;
     let github = &world.github.state().world;
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let first = received(&world)("acme/four");
     first.on_github(&world, "in_progress", None);
     first.start(&world).await;
     world.work().await;
     world.change(|_| {});
-    world.send(&world.pull_request("reopened")).await;
-    world.work().await;
+    world.send_and_work("reopened").await;
     let second = Downstream { run: RUN + 1, ..received(&world)("acme/four") };
     second.on_github(&world, "completed", Some("success"));
     github.add_commit(UPSTREAM, NEWER);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     second.end(&world, "success").await;
     // The update for the second run is still to be sent when the first one's job is found to be lost.
     github.fail("PATCH /repos/acme/upstream/check-runs/*", 5, Fault::status(503));

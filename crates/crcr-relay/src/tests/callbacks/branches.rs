@@ -55,21 +55,18 @@ pub(crate) async fn another_base_that_nobody_tests_is_no_success() {
 /// Closes pull request 7, and opens it again as `change` makes it.
 async fn close_and_reopen(world: &World, change: impl FnOnce(&mut PullRequest)) {
     world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.settle().await;
+    world.event("closed").await;
     world.github.state().world.take_dispatches();
     world.change(|pull| pull.open = true);
     world.change(change);
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
+    world.event("reopened").await;
 }
 
 /// Pushes this head to pull request 7.
 async fn push(world: &World, head: &str) {
     world.later(Duration::from_secs(2));
     world.change(|pull| pull.head_sha = head.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
 }
 
 /// `edited` may have been lost, or have come while the pull request was closed.
@@ -136,8 +133,7 @@ pub(crate) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "a draft can't be merged");
     world.change(|pull| pull.draft = false);
-    world.send(&world.pull_request("ready_for_review")).await;
-    world.settle().await;
+    world.event("ready_for_review").await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     required_again(&world).in_run(RUN + 3).complete(&world, "failure").await;
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
@@ -161,8 +157,7 @@ async fn backend_that_comes_to_l4_tests_again_what_it_ran_as_a_draft_or_for_anot
         world.wait(5 * MINUTE).await;
         if is_draft {
             world.change(|pull| pull.draft = false);
-            world.send(&world.pull_request("ready_for_review")).await;
-            world.settle().await;
+            world.event("ready_for_review").await;
         } else {
             send_to_another_branch(&world).await;
         }

@@ -56,8 +56,7 @@ pub(crate) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     }
     push(&world, &heads[2]).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
-    world.later(silent_for);
-    world.work().await;
+    world.work_after(silent_for).await;
     let (conclusion, text) = shown(&world, &heads[2]);
     assert_eq!(conclusion.as_deref(), Some("neutral"), "{text}");
     assert!(text.contains("failed several times in a row"), "{text}");
@@ -88,14 +87,12 @@ pub(crate) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     let four = received(&world)("acme/four");
     four.complete(&world, "success").await;
     world.work().await;
-    world.later(5 * MINUTE);
-    world.work().await;
+    world.work_after(5 * MINUTE).await;
     assert_eq!(shown(&world, &heads[4]).0.as_deref(), Some("success"));
     assert!(!is_told().await, "it is closed");
     push(&world, &heads[5]).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
-    world.later(silent_for);
-    world.work().await;
+    world.work_after(silent_for).await;
     assert_eq!(shown(&world, &heads[5]).0, fails, "it has to fail as often again");
 }
 
@@ -107,8 +104,7 @@ async fn world_with_open_breaker() -> (World, [String; 5]) {
     for head in &heads[..3] {
         push(&world, head).await;
         assert_eq!(world.dispatched(), ["acme/four"]);
-        world.later(121 * MINUTE);
-        world.work().await;
+        world.work_after(121 * MINUTE).await;
     }
     (world, heads)
 }
@@ -127,8 +123,7 @@ async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_b
     world.work().await;
     assert_eq!(shown(&world, &heads[4]).0.as_deref(), Some("neutral"));
     for _ in 0..5 {
-        world.later(MINUTE);
-        world.work().await;
+        world.work_after(MINUTE).await;
     }
     let trial = received(&world)("acme/four");
     assert_eq!(trial.client_payload["delivery_id"], opened.id.as_str());
@@ -214,8 +209,7 @@ pub(crate) async fn failing_tests_never_open_the_breaker() {
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
     world.work().await;
-    world.later(5 * MINUTE);
-    world.work().await;
+    world.work_after(5 * MINUTE).await;
     assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
     push(&world, &"a".repeat(40)).await;
     assert!(world.dispatched().contains(&"acme/four".to_owned()));
@@ -228,8 +222,7 @@ pub(crate) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks
         let head = digit.repeat(40);
         world.github.state().world.add_commit(UPSTREAM, &head);
         world.change(|pull| pull.head_sha = head);
-        world.send(&world.pull_request("synchronize")).await;
-        world.work().await;
+        world.send_and_work("synchronize").await;
         let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
         four.on_github(&world, "completed", Some("failure"));
         let mut body = four.body("completed", Some("failure"));
@@ -264,8 +257,7 @@ pub(crate) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not
         push(&world, head).await;
         let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
         four.on_github(&world, "completed", Some("success"));
-        world.later(2 * MINUTE);
-        world.work().await;
+        world.work_after(2 * MINUTE).await;
     }
     world.later(3 * 60 * MINUTE);
     let world = world.restart(&[("CRCR_BREAKER_FAILURES", "3")]).await;
@@ -286,8 +278,7 @@ pub(crate) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open
         let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
         four.start(&world).await;
         four.on_github(&world, "completed", Some("success"));
-        world.later(MINUTE);
-        world.work().await;
+        world.work_after(MINUTE).await;
     }
     // Their ends are reported while nobody listens.
     crate::uptime::beat(&world.relay).await.unwrap();
@@ -329,14 +320,12 @@ pub(crate) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     // A genuine failure, before the lab dies.
     let four = open(&world).await("acme/four");
     four.complete(&world, "failure").await;
-    world.later(5 * MINUTE);
-    world.work().await;
+    world.work_after(5 * MINUTE).await;
     assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
     for digit in ["d", "e"] {
         push(&world, &digit.repeat(40)).await;
     }
-    world.later(121 * MINUTE);
-    world.work().await;
+    world.work_after(121 * MINUTE).await;
     world.dispatched();
     // Its author closes and reopens the pull request.
     for (action, is_open) in [("closed", false), ("reopened", true)] {

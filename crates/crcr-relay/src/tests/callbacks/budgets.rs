@@ -246,8 +246,7 @@ async fn check_runs_are_right_minutes_after_two_hours_without_github() {
         assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0, "{status}");
         github.clear_faults();
         for _ in 0..5 {
-            world.later(MINUTE);
-            world.work().await;
+            world.work_after(MINUTE).await;
         }
         let runs = github.check_runs(UPSTREAM);
         let of_four: Vec<_> = runs.iter().filter(|run| run.name.contains("acme/four")).collect();
@@ -313,8 +312,7 @@ async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
     };
     assert_eq!(status("crcr/acme/four/relay/dispatch").as_deref(), Some("in_progress"));
     assert_eq!(status("crcr/acme/four/CI/test"), None);
-    world.later(MINUTE);
-    world.work().await;
+    world.work_after(MINUTE).await;
     assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
 }
 

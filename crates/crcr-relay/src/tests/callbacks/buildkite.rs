@@ -145,8 +145,7 @@ async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
 async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     let newer = received(&world)("acme/four");
     let report = async |four: &Downstream, pipeline: &str| {
         let mut body = four.body("completed", OK);
@@ -168,8 +167,7 @@ async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
 async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     let newer = received(&world)("acme/four");
     let report = async |four: &Downstream, name: &str, (id, number): (Option<&str>, &str)| {
         let mut body = four.body("completed", OK);

@@ -50,13 +50,11 @@ async fn canary_that_times_out_on_purpose_never_opens_the_breaker() {
         let (world, four) = World::with(&settings).await.opened("acme/four").await;
         let four = Downstream { job: "xtimeout", ..four };
         four.complete(&world, "timed_out").await;
-        world.later(Duration::from_secs(5 * 60));
-        world.work().await;
+        world.work_after(Duration::from_secs(5 * 60)).await;
         world.github.state().world.take_dispatches();
         world.github.state().world.add_commit(UPSTREAM, NEWER);
         world.change(|pull| pull.head_sha = NEWER.to_owned());
-        world.send(&world.pull_request("synchronize")).await;
-        world.work().await;
+        world.send_and_work("synchronize").await;
         assert_eq!(world.dispatched().contains(&"acme/four".to_owned()), is_sent);
     }
 }

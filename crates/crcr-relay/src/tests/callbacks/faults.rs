@@ -40,8 +40,7 @@ async fn check_run_of_an_app_that_was_replaced_is_made_anew() {
         }
         four.complete(&world, "success").await;
         for _ in 0..6 {
-            world.later(Duration::from_secs(60));
-            world.work().await;
+            world.work_after(Duration::from_secs(60)).await;
         }
         let own = || {
             let mut own = github.all_check_runs(UPSTREAM);
@@ -65,8 +64,7 @@ async fn check_run_that_github_refuses_for_days_is_tried_ever_more_rarely_and_at
     let github = &world.github.state().world;
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     github.fail(&create, 10_000, Fault::status(422));
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let four = received(&world)("acme/four");
     let tries = || {
         let of_verdict = |call: &&Call| call.route() == create && call.body["name"] == DISPATCH;
@@ -75,8 +73,7 @@ async fn check_run_that_github_refuses_for_days_is_tried_ever_more_rarely_and_at
     let tries_in = async |hours: u64| {
         let before = tries();
         for _ in 0..6 * hours {
-            world.later(Duration::from_secs(600));
-            world.work().await;
+            world.work_after(Duration::from_secs(600)).await;
         }
         tries() - before
     };
@@ -139,8 +136,7 @@ async fn result_without_token_or_default_branch_is_not_shown() {
         let run = open(&world).await;
         let older = run("acme/four").client_payload["callback_token"].clone();
         world.change(|pull| pull.head_sha = NEWER.to_owned());
-        world.send(&world.pull_request("synchronize")).await;
-        world.work().await;
+        world.send_and_work("synchronize").await;
         let run = received(&world);
         let four = run("acme/four");
         let (mut claims, mut body) = (four.claims(&world), four.body("completed", Some("success")));
@@ -383,8 +379,7 @@ async fn result_waits_for_a_day_while_the_external_hud_has_an_outage() {
         hud.reset().await;
         let up = wiremock::ResponseTemplate::new(200);
         wiremock::Mock::given(wiremock::matchers::any()).respond_with(up).mount(&hud).await;
-        world.later(Duration::from_secs(3600));
-        world.work().await;
+        world.work_after(Duration::from_secs(3600)).await;
         let found = deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap();
         assert_eq!(found.len(), dead, "{hours} h: {found:?}");
         assert_eq!(hud.received_requests().await.unwrap().len(), 1 - dead, "{hours} h");
@@ -473,8 +468,7 @@ async fn dead_task_is_requeued_by_an_operator() {
     }
     let url = format!("{}/api", hud.uri());
     let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     let two = received(&world)("acme/two");
     assert_eq!(two.start(&world).await, said("in_progress"));
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
@@ -573,10 +567,8 @@ async fn external_hud_gets_dispatches_if_configured() {
         let world = World::with(&settings).await;
         world.send(&world.pull_request("opened")).await;
         world.change(|pull| pull.head_sha = NEWER.to_owned());
-        world.send(&world.pull_request("synchronize")).await;
-        world.work().await;
-        world.later(Duration::from_secs(2 * 3600));
-        world.work().await;
+        world.send_and_work("synchronize").await;
+        world.work_after(Duration::from_secs(2 * 3600)).await;
         if asked == "off" {
             assert!(hud.received_requests().await.unwrap().is_empty(), "nothing unless asked");
         }

@@ -50,8 +50,7 @@ pub(crate) struct Downstream {
 
 /// Opens pull request 7 and returns the runs that its dispatches started, by repository.
 pub(crate) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     received(world)
 }
 
@@ -303,8 +302,7 @@ async fn check_run_ends_when_github_ends_the_run() {
 #[tokio::test]
 async fn silent_l4_backend_fails_and_a_late_result_replaces_it() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    world.later(Duration::from_secs(2 * 3600 + 1));
-    world.work().await;
+    world.work_after(Duration::from_secs(2 * 3600 + 1)).await;
     assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
     let facts = world.results.dispatches(&world.always()).unwrap();
     let never: Vec<_> =
@@ -321,8 +319,7 @@ async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
     world.change(|pull| {
         pull.labels.insert("ciflow/crcr/npu".to_owned());
     });
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     let three = "crcr/acme/three/relay/dispatch";
     let sorted = || {
         let mut all = checks(&world);
@@ -331,8 +328,7 @@ async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
     };
     let queued = [check(DISPATCH, "queued", None), check(three, "queued", None)];
     assert_eq!(sorted(), queued, "labelled before it was dispatched");
-    world.later(Duration::from_secs(2 * 3600 + 1));
-    world.work().await;
+    world.work_after(Duration::from_secs(2 * 3600 + 1)).await;
     let lost = Some("timed_out");
     assert_eq!(sorted(), [check(DISPATCH, "completed", lost), check(three, "completed", lost)]);
 }
@@ -348,8 +344,7 @@ async fn silent_job_is_lost_until_a_late_end_arrives() {
         ..Run::push()
     };
     world.github.state().runs.add(run);
-    world.later(Duration::from_secs(6 * 3600 + 1));
-    world.work().await;
+    world.work_after(Duration::from_secs(6 * 3600 + 1)).await;
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("timed_out")));
     assert_eq!(four.start(&world).await, noted("stale"));
     assert_eq!(four.end(&world, "success").await, said("completed"));
@@ -525,8 +520,7 @@ async fn pages_are_told_what_the_check_run_of_the_verdict_shows() {
     assert_eq!(told().await, CheckRunStatus::InProgress);
     four.end(&world, "success").await;
     world.work().await;
-    world.later(Duration::from_secs(120));
-    world.work().await;
+    world.work_after(Duration::from_secs(120)).await;
     assert_eq!(told().await, CheckRunStatus::Completed(Conclusion::Success));
 }
 
@@ -559,11 +553,9 @@ async fn merge_base_is_looked_up_after_a_failure() {
     }
     assert_eq!(learned().await, None);
     while !github.leftovers().iter().all(|left| !left.contains("faults")) {
-        world.later(Duration::from_secs(600));
-        world.work().await;
+        world.work_after(Duration::from_secs(600)).await;
     }
-    world.later(Duration::from_secs(600));
-    world.work().await;
+    world.work_after(Duration::from_secs(600)).await;
     assert_eq!(learned().await, Some((head.clone(), fork, Timestamp::UNIX_EPOCH)));
     let asked = github.count(&compare);
     let more = four.of_job("docs");
@@ -595,8 +587,7 @@ async fn oncalls_hear_of_a_failure_and_not_of_the_run_that_its_push_has_cancelle
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     let newer = received(&world)("acme/four").in_run(RUN + 1);
     four.end(&world, "cancelled").await;
     world.work().await;

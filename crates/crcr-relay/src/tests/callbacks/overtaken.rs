@@ -40,8 +40,7 @@ pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
         }
         four.on_github(&world, "completed", Some("success"));
         four.end(&world, "success").await;
-        world.later(Duration::from_secs(5 * 60));
-        world.work().await;
+        world.work_after(Duration::from_secs(5 * 60)).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
     };
     tokio::join!(frozen, others);
@@ -203,8 +202,7 @@ pub(crate) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
     four.complete(&world, "success").await;
     world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(all(), [ended("success")]);
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
+    world.event("reopened").await;
     assert_eq!(all(), [ended("success"), open("queued")]);
     let again = received(&world)("acme/four").in_run(RUN + 1);
     again.on_github(&world, "in_progress", None);
@@ -221,8 +219,7 @@ pub(crate) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
     let task = lease_verdict(&world).await;
     stop_within(&world, &task, CREATIONS).await;
     third.complete(&world, "success").await;
-    world.later(Duration::from_secs(100));
-    world.work().await;
+    world.work_after(Duration::from_secs(100)).await;
     assert_eq!(all().len(), 2, "GitHub may still get the other request");
     world.relay.app.create_check_run(UPSTREAM, HEAD, &late("in_progress")).await.unwrap();
     world.wait(Duration::from_secs(5 * 60)).await;
@@ -245,8 +242,7 @@ pub(crate) async fn check_run_whose_reopening_never_left_is_open_three_minutes_l
     let waits = "another worker may be creating the check run".to_owned();
     assert!(world.work().await.contains(&waits));
     assert_eq!(shown(), Some(check(DISPATCH, "completed", Some("success"))));
-    world.later(limits::UNDER_WAY - Duration::from_secs(1));
-    world.settle().await;
+    world.wait(limits::UNDER_WAY - Duration::from_secs(1)).await;
     assert_eq!(shown(), Some(check(DISPATCH, "queued", None)));
     world.github.state().world.take_dispatches();
 }
@@ -302,8 +298,7 @@ pub(crate) async fn worker_that_was_frozen_does_not_create_a_check_run_whose_lab
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         remove_label(&world).await;
-        world.later(Duration::from_secs(100));
-        world.work().await;
+        world.work_after(Duration::from_secs(100)).await;
     };
     let (frozen, ()) = tokio::join!(handlers::run(&world.relay, &task), others);
     assert!(frozen.is_err());
@@ -334,8 +329,7 @@ pub(crate) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_i
 pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
     let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "failure").await;
-    world.later(Duration::from_secs(5 * 60));
-    world.work().await;
+    world.work_after(Duration::from_secs(5 * 60)).await;
     let state = world.github.state();
     let shown = |name: &str| {
         let runs = state.world.check_runs(UPSTREAM);
@@ -443,8 +437,7 @@ pub(crate) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
     four.on_github(&world, "completed", Some("success"));
     four.start(&world).await;
     four.end(&world, "failure").await;
-    world.later(Duration::from_secs(5 * 60));
-    world.work().await;
+    world.work_after(Duration::from_secs(5 * 60)).await;
     let state = world.github.state();
     let runs = state.world.check_runs(UPSTREAM);
     let job = runs.into_iter().find(|run| run.name == JOB).unwrap();
@@ -468,8 +461,7 @@ pub(crate) async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
         body: json!({"message": "You have exceeded a secondary rate limit"}).to_string(),
     };
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, limited);
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     let newest = deliveries::newest(&*world.relay.store, 1).await.unwrap().remove(0);
     let lines = deliveries::explanations(&*world.relay.store, &newest).await.unwrap();
     let about = |repo: &str| {

@@ -108,8 +108,7 @@ async fn fail_twice(world: &World, four: Downstream) {
 /// A new head of the same pull request, on the same merge base.
 async fn next_head(world: &World, number: u64) -> Downstream {
     world.change(|pull| pull.head_sha = format!("{number:040x}"));
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     Downstream { run: RUN + 10 * number, ..received(world)("acme/four") }
 }
 
@@ -263,8 +262,7 @@ async fn without_a_budget_or_for_an_older_head_nothing_is_run() {
     let again = four.run_again();
     again.fail(&world, &["test_add"]).await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.work().await;
+    world.send_and_work("synchronize").await;
     world.dispatched();
     soon(&world).await;
     assert_eq!(world.github.state().world.take_reruns(), [], "nobody waits for it");

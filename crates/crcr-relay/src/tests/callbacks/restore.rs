@@ -81,8 +81,7 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     let backup_at = backup.1;
     four.on_github(&world, "completed", Some("success"));
     four.end(&world, "success").await;
-    world.later(5 * Duration::from_secs(60));
-    world.work().await;
+    world.work_after(5 * Duration::from_secs(60)).await;
     assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
 
     world.later(9 * HOUR);
@@ -102,14 +101,12 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     again.on_github(&world, "in_progress", None);
     again.start(&world).await;
     for _ in 0..5 {
-        world.later(Duration::from_secs(60));
-        world.work().await;
+        world.work_after(Duration::from_secs(60)).await;
         assert_eq!(conclusion(&world).1, None);
     }
     again.on_github(&world, "completed", Some("success"));
     again.end(&world, "success").await;
-    world.later(2 * Duration::from_secs(60));
-    world.work().await;
+    world.work_after(2 * Duration::from_secs(60)).await;
     assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
     let job = checks(&world).into_iter().find(|(name, ..)| name == JOB).unwrap();
     assert_eq!(job.2.as_deref(), Some("success"));
@@ -153,8 +150,7 @@ async fn webhooks_that_were_accepted_after_the_backup_are_delivered_again_and_di
     let newest: Vec<_> = world.github.state().world.take_dispatches();
     assert!(newest.iter().all(|one| one.client_payload["delivery_id"] == after.id), "{newest:?}");
     assert_eq!(newest.len(), 4, "the older head's dispatches were replaced before they were sent");
-    world.later(limits::RESTORE_PAUSE);
-    world.work().await;
+    world.work_after(limits::RESTORE_PAUSE).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     for _ in 0..5 {
         world.later(2 * limits::REDELIVERY_LOST);
@@ -191,8 +187,7 @@ async fn check_run_is_sent_again_although_the_store_thinks_that_github_has_it() 
     let (world, four) = World::new().await.opened("acme/four").await;
     let backup = world.backup();
     four.complete(&world, "failure").await;
-    world.later(2 * Duration::from_secs(60));
-    world.work().await;
+    world.work_after(2 * Duration::from_secs(60)).await;
     assert_eq!(conclusion(&world).1.as_deref(), Some("failure"));
     let (world, _) = world.restore(backup, &[]).await;
     world.work().await;

@@ -338,8 +338,7 @@ pub(crate) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_
     draft.of_job("lint").complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "a draft can't be merged");
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     let own = received(&world)("acme/four").in_run(RUN + 1);
     own.complete(&world, "failure").await;
@@ -354,8 +353,7 @@ pub(crate) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() 
     world.settle().await;
     received(&world)("acme/four").of_job("lint").complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
-    world.send(&world.pull_request("opened")).await;
-    world.settle().await;
+    world.event("opened").await;
     let own = received(&world)("acme/four").in_run(RUN + 1);
     own.on_github(&world, "completed", Some("cancelled"));
     let lint = own.of_job("lint");

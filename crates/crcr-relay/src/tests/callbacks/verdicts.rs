@@ -33,8 +33,7 @@ pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed
     let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     assert!(received_heads(&world).iter().all(|head| head == NEWER));
     let untested = Some(("completed".to_owned(), Some("action_required".to_owned())));
     assert_eq!(of(&world, DISPATCH), untested);
@@ -43,8 +42,7 @@ pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed
     assert_eq!(received_heads(&world), [HEAD]);
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     world.change(|pull| pull.head_sha = HEAD.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     assert!(received_heads(&world).iter().all(|head| head == HEAD));
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
 }
@@ -172,8 +170,7 @@ pub(crate) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_h
     stranger(&world, "opened", HEAD).await;
     world.settle().await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.send(&world.pull_request("synchronize")).await;
-    world.settle().await;
+    world.event("synchronize").await;
     world.change(|pull| pull.labels.clear());
     let state = world.github.state();
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
@@ -665,8 +662,7 @@ pub(crate) async fn check_run_is_not_created_twice_if_the_case_changes_before_it
     let world = World::listening(&[]).await;
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 2, Fault::ResetAfterwards);
-    world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.send_and_work("opened").await;
     world.enforce("L4:\n  - Acme/Four: [dave]\n").await;
     world.settle().await;
     world.wait(60 * MINUTE).await;
