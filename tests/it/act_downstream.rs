@@ -203,8 +203,7 @@ impl Machine<'_> {
 #[ignore = "needs act and node"]
 async fn dry_dispatch_of_doctor_runs_no_upstream_code_and_is_reported() {
     let place = Place::new(&[DOWNSTREAM], "L1: []\n");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let state = place.github.state();
     let mut started = state.world.listen();
     let doctor = ["doctor", "downstream", DOWNSTREAM, "--dispatch", "--timeout", "1"];
@@ -242,8 +241,7 @@ async fn nightly_template_tests_the_newest_upstream_commit_and_reports_it() {
     let line = crate::checkout::git(place.folder(), &["ls-remote", &url, "HEAD"]);
     let newest = line.split_whitespace().next().unwrap();
     place.github.state().world.add_commit(UPSTREAM, newest);
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let run = Run {
         event: "schedule".to_owned(),
         workflow: "upstream nightly".to_owned(),
@@ -320,8 +318,7 @@ async fn probe_runs_in_the_template_like_a_push_of_that_commit_and_is_reported()
     let place = Place::new(&[DOWNSTREAM], "L2:\n  - acme/four\n");
     let state = place.github.state();
     state.world.add_commit(UPSTREAM, &upstream.head);
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let push = state.push_payload(UPSTREAM, "refs/heads/main", &upstream.head);
     let push = state.world.delivery("push", &push);
     let target = relay.url.join("github/webhook").unwrap();

@@ -467,8 +467,7 @@ async fn signed_dispatch_is_answered_end_to_end_before_the_repository_is_on_the_
         ("L4:\n  - acme/backend: [dave]\n", "another key of callback tokens", "error"),
     ] {
         let place = Place::new(&["acme/backend"], allowlist).set("CRCR_CALLBACK_KEY", KEY);
-        let relay = place.serve();
-        relay.ready().await;
+        let relay = place.serving().await;
         let github = &place.github;
         github.state().world.put_file("acme/backend", FILE, named_workflow());
         let mut started = github.state().world.listen();

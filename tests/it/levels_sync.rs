@@ -340,8 +340,7 @@ async fn promotions_are_opened_on_request_and_need_a_device() {
 async fn url_of_a_hud_is_enough_and_its_evidence_is_the_stores() {
     let place = Place::new(&[], ALLOWLIST);
     store(&place.database(), generated()).await;
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let write = [("contents", "write"), ("pull_requests", "write")];
     let token = place.github.state().world.job_token(UPSTREAM, &write);
     place.github.state().world.put_file(UPSTREAM, FILE, COMMENTED);

@@ -62,8 +62,7 @@ async fn open(place: &Place, relay: &Running, number: u64, files: &[&str]) -> Ve
 #[tokio::test]
 async fn a_pushed_file_decides_what_is_dispatched_and_a_broken_one_changes_nothing() {
     let place = Place::new(&BACKENDS, ALLOWLIST);
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     assert_eq!(open(&place, &relay, 1, &["docs/a.rst"]).await, BACKENDS, "no file: everything");
     push_files(&place, &relay, "dispatch: {paths: ['aten/**']}\n", "file is in force").await;
     assert_eq!(open(&place, &relay, 2, &["docs/a.rst"]).await, Vec::<String>::new());

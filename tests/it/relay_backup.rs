@@ -150,8 +150,7 @@ async fn relay_restored_on_another_disk_has_what_was_acknowledged_before_and_fet
     let path = elsewhere.path().join("new").join("crcr.db");
     let store = format!("sqlite:{}", path.display());
     let restore = ["relay", "restore", folder, "--store", &store];
-    let (code, stdout, stderr) = place.run(&restore);
-    assert_eq!(code, 0, "{stderr}");
+    let (stdout, _) = place.run_to(0, &restore);
     assert!(stdout.contains("were open and are sent again"), "{stdout}");
     assert!(stdout.contains("the relay asks GitHub for them when it starts"), "{stdout}");
     let (code, _, stderr) = place.run(&restore);
@@ -186,8 +185,7 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     let place = Place::new(&[], "L1: []\n");
     let path = place.folder().join("crcr.db");
     drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
-    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "backup", "copy"]);
     let mode = fs::metadata(place.folder().join("copy")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "payloads of private repositories are in it");
     let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
@@ -222,16 +220,14 @@ fn restore_of_a_store_that_a_relay_uses_is_refused() {
     let (code, _, stderr) = place.run(&restore);
     assert!(code == 1 && stderr.contains("error[in-use]: a relay is using"), "{stderr}");
     drop(relay);
-    let (code, _, stderr) = place.run(&restore);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &restore);
 }
 
 #[test]
 fn restore_replaces_no_link_and_takes_no_backup_of_the_future() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
-    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "backup", "copy"]);
     // The store was on another disk, and its file was moved away.
     let link = place.folder().join("new.db");
     std::os::unix::fs::symlink("elsewhere/crcr.db", &link).unwrap();
@@ -251,8 +247,7 @@ fn restore_replaces_no_link_and_takes_no_backup_of_the_future() {
         assert!(code == 1 && stderr.contains("which is still to come"), "{stderr}");
     }
     fs::write(&manifest, text).unwrap();
-    let (code, _, stderr) = place.run(&restore);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &restore);
 }
 
 #[test]
@@ -262,8 +257,7 @@ fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
         drop(SqliteStore::open(&place.folder().join(name), StoreRole::Server).unwrap());
     }
     let results = ["--results", "sqlite:results.db"];
-    let (code, _, stderr) = place.run(&[&["relay", "backup", "copy"], &results[..]].concat());
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &[&["relay", "backup", "copy"], &results[..]].concat());
     let restore = |store: &str| {
         let results = ["--results", "sqlite:new-results.db"];
         place.run(&[&["relay", "restore", "copy", "--store", store], &results[..]].concat())
@@ -293,8 +287,7 @@ fn two_backups_into_one_folder_leave_each_other_alone() {
     assert!(partial.join("crcr.db").exists());
     // It was killed.
     drop(other);
-    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "backup", "copy"]);
     assert!(!partial.exists());
 }
 
@@ -302,8 +295,7 @@ fn two_backups_into_one_folder_leave_each_other_alone() {
 fn backup_of_a_newer_crcr_is_not_called_damaged() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
-    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "backup", "copy"]);
     let (copy, manifest) =
         (place.folder().join("copy/crcr.db"), place.folder().join("copy/backup.json"));
     let newer = rusqlite::Connection::open(&copy).unwrap();
@@ -316,8 +308,7 @@ fn backup_of_a_newer_crcr_is_not_called_damaged() {
     backup["files"][0]["sha256"] = hex::encode(digest).into();
     backup["files"][0]["bytes"] = bytes.len().into();
     fs::write(&manifest, backup.to_string()).unwrap();
-    let (code, _, stderr) = place.run(&["relay", "restore", "copy", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "restore", "copy", "--check"]);
     for told in ["error[no-backup]", "schema version 99", "with the version that made it"] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");
     }
@@ -378,8 +369,7 @@ fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
 fn backup_that_is_not_told_where_results_are_says_so_and_beside_redis_refuses() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
-    let (code, stdout, stderr) = place.run(&["relay", "backup", "copy"]);
-    assert_eq!(code, 0, "{stderr}");
+    let (stdout, _) = place.run_to(0, &["relay", "backup", "copy"]);
     let told = "not copied: results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set";
     assert!(stdout.contains(told), "{stdout}");
     let (_, stdout, _) = place.run(&["relay", "backup", "all", "--results", "sqlite:crcr.db"]);
@@ -422,8 +412,7 @@ fn backup_that_does_not_fit_leaves_nothing_behind() {
 async fn restore_of_a_redis_that_a_relay_uses_is_refused() {
     let redis = RedisServer::start(RedisSettings::default()).unwrap();
     let place = Place::new(&[], "L1: []\n").on_redis(&redis);
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     eventually("the relay looks for facts", async || {
         redis.command(&["EXISTS", "{crcr}:relay_seen"]).unwrap().trim() == "1"
     })
@@ -434,8 +423,7 @@ async fn restore_of_a_redis_that_a_relay_uses_is_refused() {
     assert!(stderr.contains("wait ten seconds"), "{stderr}");
     relay.kill();
     redis.command(&["DEL", "{crcr}:relay_seen", "{crcr}:outbox_reader"]).unwrap();
-    let (code, _, stderr) = place.run(&restore);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &restore);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

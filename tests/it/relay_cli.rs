@@ -61,8 +61,7 @@ async fn settled(place: &Place, id: &str) -> Value {
     let mut shown = Value::Null;
     eventually("every dispatch is settled", async || {
         let args = ["relay", "deliveries", "show", id, "--format", "json"];
-        let (code, stdout, stderr) = place.run(&args);
-        assert_eq!(code, 0, "{stderr}");
+        let (stdout, _) = place.run_to(0, &args);
         shown = serde_json::from_str(&stdout).unwrap();
         !stdout.contains("\"queued\"")
     })
@@ -138,13 +137,11 @@ fn settings_of_a_secret_count_and_a_secret_that_cannot_be_had_is_named() {
         .set("AWS_ACCESS_KEY_ID", "key")
         .set("AWS_SECRET_ACCESS_KEY", "secret")
         .set("SECRET_STORE_ARN", &arn);
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     assert!(stderr.contains("CRCR_PUBLIC_URL"), "the secret's value counts: {stderr}");
     let other = arn.replace("relay", "other");
     let place = place.set("SECRET_STORE_ARN", &other);
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 2, "{stderr}");
+    let (_, stderr) = place.run_to(2, &["relay", "serve", "--check"]);
     for told in
         [&*other, "AWS refused", "ResourceNotFoundException", "secretsmanager:GetSecretValue"]
     {
@@ -167,8 +164,7 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
         events: vec!["push".to_owned()],
     });
     place.github.state().world.remove_hook_secret();
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     for told in [
         "the App isn't subscribed to pull_request, check_run, check_suite",
         "GitHub sends it as `form`: set the content type to application/json",
@@ -204,8 +200,7 @@ fn check_finds_a_log_filter_that_would_log_nothing_and_a_collector_without_a_sch
     let (code, _, stderr) = place().set("CRCR_LOG", "verbose").run(&["relay", "serve", "--check"]);
     assert!(code == 1 && stderr.contains("CRCR_LOG: `verbose` is neither one of"), "{stderr}");
     let place = place().set("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     assert!(stderr.contains("OTEL_EXPORTER_OTLP_ENDPOINT: "), "{stderr}");
     assert!(stderr.contains("1 setting does not work"), "{stderr}");
 }
@@ -214,8 +209,7 @@ fn check_finds_a_log_filter_that_would_log_nothing_and_a_collector_without_a_sch
 #[test]
 fn check_finds_a_listener_at_an_address_of_another_machine() {
     let place = place().set("CRCR_LISTEN", "192.0.2.1:8080").set("CRCR_ADMIN_LISTEN", "8081");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     for told in [
         "CRCR_LISTEN: `192.0.2.1:8080` isn't an address of this machine",
         "CRCR_ADMIN_LISTEN: `8081` can't be resolved as HOST:PORT",
@@ -247,8 +241,7 @@ fn check_finds_an_external_hud_that_takes_no_results() {
 fn check_tells_how_to_find_the_new_name_of_a_renamed_upstream() {
     let place = place();
     place.github.state().world.rename_repo(UPSTREAM, "acme/renamed");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     let told = format!("the name that `gh api repos/{UPSTREAM} --jq .full_name` prints");
     assert!(stderr.contains(&told), "{stderr}");
 }
@@ -261,26 +254,22 @@ fn check_names_the_backend_whose_buildkite_pipeline_is_not_mapped() {
     world.add_repo("pytorch/test-infra");
     let path = "aws/lambda/cross_repo_ci_relay/config/ci_providers.yml";
     world.put_file("pytorch/test-infra", path, map);
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     let told = "CI_PROVIDERS_URL: `acme/two` is on the allowlist and reports from Buildkite";
     assert!(stderr.contains(told), "{stderr}");
     std::fs::write(place.folder().join("providers.yml"), map).unwrap();
     let place = place.set("CI_PROVIDERS_URL", "file:providers.yml");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "serve", "--check"]);
 }
 
 #[test]
 fn check_rejects_a_broken_allowlist_and_an_invalid_key() {
     let place = place();
     std::fs::write(place.folder().join("allowlist.yml"), "L9: [acme/one]\n").unwrap();
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     assert!(stderr.contains("allowlist") && stderr.contains("hint"), "{stderr}");
     let place = place.set("GITHUB_APP_PRIVATE_KEY", "not-even-a-key");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     assert!(!stderr.contains("not-even-a-key"), "{stderr}");
     let public = place.github.state().world.app().private_key.replace("PRIVATE", "PUBLIC");
     let place = place.set("GITHUB_APP_PRIVATE_KEY", &public);
@@ -298,8 +287,7 @@ fn check_writes_to_the_store_the_results_and_the_archive() {
     drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
     let full = "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'full'); END";
     rusqlite::Connection::open(place.database()).unwrap().execute(full, []).unwrap();
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     for told in [
         "3 settings do not work",
         "CRCR_STORE: `crcr.db`: ",
@@ -320,15 +308,13 @@ fn check_writes_to_the_store_the_results_and_the_archive() {
     assert!(code == 1 && stderr.contains("1 setting does not work"), "{stderr}");
     assert!(stderr.contains("CRCR_ARCHIVE: `s3://bucket`: "), "{stderr}");
     let place = place.set("CRCR_ARCHIVE", "file:archive");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 0, "{stderr}");
+    place.run_to(0, &["relay", "serve", "--check"]);
 }
 
 #[tokio::test]
 async fn check_lists_all_problems_while_a_relay_is_running() {
     let place = place();
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 0, "the store is in use and good: {stderr}");
     place.github.state().world.install_with(UPSTREAM, &[("checks", "write"), ("contents", "read")]);
@@ -338,8 +324,7 @@ async fn check_lists_all_problems_while_a_relay_is_running() {
         .set("CRCR_LISTEN", "everywhere")
         .set("CI_PROVIDERS_URL", "file:/nowhere/providers.yml")
         .set("CRCR_OIDC_ISSUERS", "http://127.0.0.1:1");
-    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
-    assert_eq!(code, 1, "{stderr}");
+    let (_, stderr) = place.run_to(1, &["relay", "serve", "--check"]);
     for told in [
         "8 settings do not work",
         "CRCR_STORE: `/nowhere/crcr.db`",
@@ -383,8 +368,7 @@ async fn serve_listens_on_free_ports_and_stops_on_sigterm() {
 #[tokio::test]
 async fn logs_of_the_server_are_json_whatever_is_chosen_to_be_logged() {
     let place = place().set("CRCR_LOG", "info");
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     relay.kill();
     let log = place.log();
     let levels = log.lines().map(|line| {
@@ -451,8 +435,7 @@ async fn accepted_events_are_dispatched_after_a_restart() {
         body: String::new(),
     };
     place.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     let (id, answer) = open(&place, &relay).await;
     assert_eq!((answer.status, &answer.body["ok"]), (202, &json!(true)));
     dispatched(&place, &["acme/four", "acme/one"]).await;
@@ -490,8 +473,7 @@ async fn secrets_are_read_from_files_and_never_printed() {
     ]
     .into_iter()
     .fold(place, Place::move_to_file);
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     let (id, answer) = open(&place, &relay).await;
     assert_eq!(answer.status, 202, "the secret of the file holds");
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
@@ -508,8 +490,7 @@ async fn secrets_are_read_from_files_and_never_printed() {
     relay.terminate();
     relay.end(Duration::from_secs(15)).await;
     for args in [&["relay", "deliveries", "list"][..], &["relay", "serve", "--check"]] {
-        let (code, stdout, stderr) = place.run(args);
-        assert_eq!(code, 0, "{stderr}");
+        let (stdout, stderr) = place.run_to(0, args);
         said.extend([stdout, stderr]);
     }
     said.push_str(&place.log());
@@ -524,8 +505,7 @@ async fn secrets_are_read_from_files_and_never_printed() {
 #[tokio::test]
 async fn replayed_payloads_are_signed_and_dispatched_once() {
     let place = place();
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     std::fs::write(place.folder().join("opened.json"), payload(&place).to_string()).unwrap();
     let url = relay.url.to_string();
     let args = ["relay", "replay", "--url", &url, "opened.json", "opened.json"];
@@ -556,8 +536,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     world.fail("POST /repos/acme/two/dispatches", 2, fault);
     let (code, _, stderr) = place.run(&["relay", "deliveries", "list"]);
     assert!(code == 1 && stderr.contains("no store exists at `crcr.db`"), "{code}: {stderr}");
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     for (what, said) in
         [("deliveries", "no webhook is stored"), ("repository", "no name is pinned")]
     {
@@ -609,8 +588,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
 #[tokio::test]
 async fn sweep_checks_open_dispatches_immediately() {
     let place = place();
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     let (id, _) = open(&place, &relay).await;
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
     settled(&place, &id).await;
@@ -618,8 +596,7 @@ async fn sweep_checks_open_dispatches_immediately() {
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     // The next sweep is in two hours, unless it is requested.
     let place = place.set("CRCR_NEVER_STARTED_AFTER", "1s");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let checks = || place.github.state().world.check_runs(UPSTREAM);
     assert!(checks().iter().all(|run| run.conclusion.is_none()));
     let (code, _, stderr) = place.run(&["relay", "sweep"]);
@@ -635,8 +612,7 @@ async fn sweep_checks_open_dispatches_immediately() {
 #[tokio::test]
 async fn rotated_webhook_secret_file_needs_no_restart() {
     let place = place().move_to_file("GITHUB_APP_SECRET");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let file = place.folder().join("github_app_secret");
     let old = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("the-new-secret\n{old}")).unwrap();
@@ -651,8 +627,7 @@ async fn rotated_webhook_secret_file_needs_no_restart() {
 #[tokio::test]
 async fn repository_with_a_new_owner_is_confirmed_by_number() {
     let place = place();
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let (code, _, stderr) = place.run(&["relay", "repository", "confirm", "acme/two"]);
     assert!(code == 1 && stderr.contains("never dispatched to"), "{code}: {stderr}");
     let (id, _) = open(&place, &relay).await;
@@ -716,13 +691,11 @@ async fn webhooks_that_nobody_answered_are_dispatched_after_a_start_and_after_re
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
 
     let id = lose("reopened");
-    let (code, stdout, stderr) = place.run(&["relay", "reconcile"]);
-    assert_eq!(code, 0, "{stderr}");
+    let (stdout, _) = place.run_to(0, &["relay", "reconcile"]);
     assert!(stdout.contains(&format!("asked for again: {id} pull_request ")), "{stdout}");
     assert!(stdout.contains(", no answer\n") && stdout.contains(" 1 asked for again, 0"));
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
-    let (code, stdout, stderr) = place.run(&["relay", "reconcile", "--format", "json"]);
-    assert_eq!(code, 0, "{stderr}");
+    let (stdout, _) = place.run_to(0, &["relay", "reconcile", "--format", "json"]);
     let found: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&found["asked"], &found["refused"]), (&json!([]), &json!([])));
 

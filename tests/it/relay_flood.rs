@@ -89,8 +89,7 @@ async fn flood(place: &Place, relay: &Running) {
 #[ignore = "needs promtool"]
 async fn flood_of_a_stranger_raises_no_alert_and_makes_no_series_of_its_own() {
     let place = Place::new(&["acme/one"], "L4:\n  - acme/one: [dave]\n");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let before = scrape(&relay).await;
     flood(&place, &relay).await;
     let after = scrape(&relay).await;

@@ -105,8 +105,7 @@ async fn relay_behind_a_firewall_that_blocks_buildkite_gets_ready_and_passes_its
     let place = place.set("CRCR_OIDC_ISSUERS", &format!("{github},{blocked}"));
     let (_, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert!(!stderr.contains("CRCR_OIDC_ISSUERS"), "{stderr}");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
 
     fs::write(place.folder().join("providers.yml"), "buildkite: {o/p: acme/one}\n").unwrap();
     let place =

@@ -137,6 +137,20 @@ impl Place {
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
 
+    /// Stdout and stderr of a command that ends with this exit code.
+    pub(crate) fn run_to(&self, expected: i32, args: &[&str]) -> (String, String) {
+        let (code, stdout, stderr) = self.run(args);
+        assert_eq!(code, expected, "{stderr}");
+        (stdout, stderr)
+    }
+
+    /// A relay that is ready.
+    pub(crate) async fn serving(&self) -> Running {
+        let relay = self.serve();
+        relay.ready().await;
+        relay
+    }
+
     /// Starts the relay; reads both addresses from its output.
     pub(crate) fn serve(&self) -> Running {
         self.serve_with(&[])

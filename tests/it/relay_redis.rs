@@ -74,8 +74,7 @@ async fn redis_behind_tls_with_a_user_of_few_rights_holds_the_state() {
     let address = |user: &str| format!("rediss://{user}@localhost:{tls_port}");
     let ca = file("ca.pem");
     let place = place.set("CRCR_STORE", &address("relay:s3cret")).set("SSL_CERT_FILE", &ca);
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     assert_eq!(deliver(&place, &relay).await.status(), StatusCode::ACCEPTED);
     let world = &place.github.state().world;
     eventually("it is dispatched", async || !world.take_dispatches().is_empty()).await;
@@ -107,8 +106,7 @@ async fn redis_behind_tls_with_a_user_of_few_rights_holds_the_state() {
 async fn webhook_while_redis_is_away_is_503_with_retry_after_and_is_accepted_afterwards() {
     let mut redis = RedisServer::start(RedisSettings::default()).unwrap();
     let place = place().on_redis(&redis);
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     assert_eq!(readiness(&relay).await["store_promises_less"], Value::Null);
     assert_eq!(metric(&relay, "crcr_store_durable").await, "1");
     redis.kill().unwrap();
@@ -135,8 +133,7 @@ async fn work_that_redis_forgot_is_reported_by_log_readiness_and_metric() {
     let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
     let mut redis = RedisServer::start(settings).unwrap();
     let place = place().on_redis(&redis);
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let ready = readiness(&relay).await;
     assert!(ready["store_promises_less"].as_str().unwrap().contains("appendonly"), "{ready}");
     assert_eq!(ready["store_lost"], Value::Null);

@@ -75,8 +75,7 @@ async fn delivery_is_one_trace_from_the_webhook_to_the_last_report() {
     let file = place.folder().join("headers");
     std::fs::write(&file, "Authorization=Bearer%20hush\n").unwrap();
     let place = place.set("OTEL_EXPORTER_OTLP_HEADERS_FILE", file.to_str().unwrap());
-    let mut relay = place.serve();
-    relay.ready().await;
+    let mut relay = place.serving().await;
     let client = reqwest::Client::new();
     let state = place.github.state();
     let pull = PullRequest::from_fork(7, UPSTREAM, &"a".repeat(40), Timestamp::now());
@@ -144,8 +143,7 @@ async fn collector_that_is_away_costs_spans_only_and_the_log_says_so() {
         .set("CRCR_ADMIN_LISTEN", "off")
         .set("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
         .set("OTEL_BSP_SCHEDULE_DELAY", "50");
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     let state = place.github.state();
     let pull = PullRequest::from_fork(7, UPSTREAM, &"a".repeat(40), Timestamp::now());
     state.world.put_pull(UPSTREAM, pull);

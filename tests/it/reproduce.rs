@@ -59,8 +59,7 @@ impl Failed {
         let facts = facts(&head, now);
         store.commit(WriteBatch { facts, ..WriteBatch::default() }, now).await.unwrap();
         drop(store);
-        let relay = place.serve();
-        relay.ready().await;
+        let relay = place.serving().await;
         Self { place, relay, head }
     }
 
