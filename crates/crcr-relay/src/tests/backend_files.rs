@@ -308,8 +308,7 @@ async fn only_the_newest_head_is_dispatched_after_the_quiet_time_and_the_check_r
     assert_eq!(status, "queued");
     assert!(title.starts_with("Held back until 20"), "{title}");
     world.later(Duration::from_secs(9 * 60));
-    world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.event("synchronize").await;
+    world.push(NEWER).await;
     world.dispatched();
     world.work_after(Duration::from_secs(9 * 60)).await;
     assert_eq!(
@@ -352,8 +351,7 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
     let world = World::new().await;
     world.push_file("acme/two", "dispatch: {quiet-minutes: 10, events: [pull_request]}\n").await;
     let id = world.event("opened").await;
-    world.change(|pull| pull.open = false);
-    world.event("closed").await;
+    world.close().await;
     world.dispatched();
     world.work_after(Duration::from_secs(601)).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
@@ -391,8 +389,7 @@ async fn a_head_is_dispatched_again_only_if_its_run_may_have_been_cancelled() {
         world.dispatched()
     };
     let close_and_open = async || {
-        world.change(|pull| pull.open = false);
-        world.event("closed").await;
+        world.close().await;
         world.change(|pull| pull.open = true);
         let id = world.event("reopened").await;
         world.dispatched();
@@ -412,8 +409,7 @@ async fn a_head_is_dispatched_again_only_if_its_run_may_have_been_cancelled() {
     assert_eq!(minutes(11).await, ["acme/four", "acme/two"], "`closed` cancelled its run");
     let other = "c3".repeat(20);
     for (head, sent) in [(other.as_str(), true), (HEAD, true)] {
-        world.change(|pull| pull.head_sha = head.to_owned());
-        world.event("synchronize").await;
+        world.push(head).await;
         assert_eq!(minutes(11).await.is_empty(), !sent, "{head}: the other head cancelled its run");
     }
 }

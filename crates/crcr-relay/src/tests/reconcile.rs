@@ -411,8 +411,7 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     assert_eq!(look().await, ["acme/four"]);
     change(|pull| pull.base_ref = "release".to_owned());
     assert_eq!(look().await, ["acme/four"]);
-    world.change(|pull| pull.open = false);
-    world.event("closed").await;
+    world.close().await;
     assert_eq!(world.dispatched(), ALL);
     change(|pull| pull.open = true);
     assert_eq!(look().await, ALL);

@@ -358,6 +358,24 @@ impl World {
         delivery.id
     }
 
+    /// Pushes a new head to pull request 7.
+    pub(crate) async fn push(&self, head: &str) {
+        self.change(|pull| pull.head_sha = head.to_owned());
+        self.event("synchronize").await;
+    }
+
+    /// Closes pull request 7.
+    pub(crate) async fn close(&self) {
+        self.change(|pull| pull.open = false);
+        self.event("closed").await;
+    }
+
+    /// Runs what an allowlist that comes into force asks for.
+    pub(crate) async fn settle_with(&self, allowlist: &str) {
+        self.enforce(allowlist).await;
+        self.settle().await;
+    }
+
     /// Advances the clock, and runs all that comes due without an error.
     pub(crate) async fn wait(&self, time: Duration) {
         self.later(time);

@@ -102,8 +102,7 @@ async fn head_that_was_pushed_before_the_settings_had_the_new_name_is_dispatched
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     // What is required later is seen on 9, too.
     let list = format!("{ALLOWLIST}  - acme/two: [dave]\n").replace("L2: [acme/two]\n", "");
-    world.enforce(&list).await;
-    world.settle().await;
+    world.settle_with(&list).await;
     let check_runs = state.world.check_runs(to);
     let is_of_two = |head: &str| {
         check_runs.iter().any(|run| run.name.contains("acme/two/relay") && run.head_sha == head)

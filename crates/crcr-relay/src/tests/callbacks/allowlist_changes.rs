@@ -47,8 +47,7 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_n
         world.enforce(&list("nightly")).await;
         let _ = open(&world).await;
         assert_eq!(of(&world, DISPATCH), None);
-        world.enforce(&list("nightly, pull_request")).await;
-        world.settle().await;
+        world.settle_with(&list("nightly, pull_request")).await;
         assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
         let four = received(&world)("acme/four");
         assert_eq!(four.client_payload["payload"]["action"], "opened");
@@ -65,8 +64,7 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_
     world.enforce("L1: [acme/four]\n").await;
     let _ = open(&world).await("acme/four");
     assert_eq!(of(&world, DISPATCH), None);
-    world.enforce("L4:\n  - acme/four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - acme/four: [dave]\n").await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     received(&world)("acme/four").complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
@@ -93,8 +91,7 @@ async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_come
     send(&gone, "destroyed").await;
     world.settle().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    world.enforce("L4:\n  - acme/four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - acme/four: [dave]\n").await;
     let four = received(&world)("acme/four");
     assert_eq!(four.client_payload["event_type"], "merge_group");
     four.complete(&world, "success").await;

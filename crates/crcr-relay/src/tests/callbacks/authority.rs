@@ -14,7 +14,9 @@ use crcr_standin::world::PullRequest;
 use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
 use super::strangers::stranger;
 use super::verdicts::{MINUTE, press_rerun};
-use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, refused, said};
+use super::{
+    DISPATCH, Downstream, JOB, RUN, check, checks, checks_after, open, received, refused, said,
+};
 use crate::limits;
 
 const TWO: &str = "crcr/acme/two/relay/dispatch";
@@ -42,8 +44,7 @@ pub(crate) async fn unproven_success_does_not_pass_a_blocking_check() {
     four.on_github(&world, "completed", Some("success"));
     let forged = four.without_token();
     assert_eq!(forged.end(&world, "success").await, said("completed"));
-    world.wait(MINUTE).await;
-    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    assert_eq!(checks_after(&world, MINUTE).await, [check(DISPATCH, "queued", None)]);
     world.wait(2 * HOUR).await;
     let (status, conclusion, title) = verdict(&world);
     assert_eq!((status.as_str(), conclusion.as_deref()), ("completed", Some("failure")));
@@ -89,8 +90,7 @@ pub(crate) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dis
     assert_eq!(forged.0, StatusCode::BAD_REQUEST, "{forged:?}");
     world.wait(5 * MINUTE).await;
     assert_eq!(state.world.check_runs(UPSTREAM).iter().find(|run| run.name == TWO), None);
-    world.enforce("L4:\n  - acme/two: [carol]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - acme/two: [carol]\n").await;
     world.wait(5 * MINUTE).await;
     for (head, expected) in [(HEAD, "success"), (NEWER, "failure")] {
         let runs = state.world.check_runs(UPSTREAM);
@@ -157,14 +157,12 @@ pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
     four.start(&world).await;
     world.wait(MINUTE).await;
     assert_eq!(four.without_token().end(&world, "success").await, said("completed"));
-    world.wait(MINUTE).await;
-    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("cancelled")));
+    assert_eq!(checks_after(&world, MINUTE).await[1], check(JOB, "completed", Some("cancelled")));
     assert_eq!(ended(&world), None, "the run goes on");
     four.on_github(&world, "completed", Some("failure"));
     assert_eq!(ended_after(&world, 10 * MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(four.end(&world, "failure").await, said("completed"), "a proven end still counts");
-    world.wait(MINUTE).await;
-    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
+    assert_eq!(checks_after(&world, MINUTE).await[1], check(JOB, "completed", Some("failure")));
 }
 
 #[tokio::test]
@@ -173,8 +171,7 @@ pub(crate) async fn proven_report_replaces_unproven_ones() {
     four.on_github(&world, "completed", Some("failure"));
     four.without_token().end(&world, "success").await;
     assert_eq!(four.end(&world, "failure").await, said("completed"), "no conflict");
-    world.wait(MINUTE).await;
-    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
+    assert_eq!(checks_after(&world, MINUTE).await[1], check(JOB, "completed", Some("failure")));
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -239,8 +236,7 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     first.complete(&world, "success").await;
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 
-    world.change(|pull| pull.open = false);
-    world.event("closed").await;
+    world.close().await;
     let closed = Downstream { run: 9100, ..received(&world)("acme/four") };
     closed.start(&world).await;
     closed.end(&world, "failure").await;
@@ -505,8 +501,7 @@ pub(crate) async fn merge_group_is_dispatched_to_required_backends_with_checks_o
 pub(crate) async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
-    world.change(|pull| pull.open = false);
-    world.event("closed").await;
+    world.close().await;
     let closed = world.github.state().world.take_dispatches();
     assert!(closed.iter().all(|dispatch| dispatch.event_type == "pull_request"));
     let state = world.github.state();

@@ -54,8 +54,7 @@ pub(crate) async fn another_base_that_nobody_tests_is_no_success() {
 
 /// Closes pull request 7, and opens it again as `change` makes it.
 async fn close_and_reopen(world: &World, change: impl FnOnce(&mut PullRequest)) {
-    world.change(|pull| pull.open = false);
-    world.event("closed").await;
+    world.close().await;
     world.github.state().world.take_dispatches();
     world.change(|pull| pull.open = true);
     world.change(change);
@@ -65,8 +64,7 @@ async fn close_and_reopen(world: &World, change: impl FnOnce(&mut PullRequest)) 
 /// Pushes this head to pull request 7.
 async fn push(world: &World, head: &str) {
     world.later(Duration::from_secs(2));
-    world.change(|pull| pull.head_sha = head.to_owned());
-    world.event("synchronize").await;
+    world.push(head).await;
 }
 
 /// `edited` may have been lost, or have come while the pull request was closed.
@@ -149,8 +147,7 @@ async fn backend_that_comes_to_l4_tests_again_what_it_ran_as_a_draft_or_for_anot
         (true, 8 * 24 * 60 * MINUTE, "silent"),
     ] {
         let world = World::listening(&[]).await;
-        world.enforce("L3:\n  npu:\n    acme/three: [carol]\n").await;
-        world.settle().await;
+        world.settle_with("L3:\n  npu:\n    acme/three: [carol]\n").await;
         world.change(|pull| pull.draft = is_draft);
         let three = open(&world).await("acme/three");
         three.of_job("lint").complete(&world, "success").await;
@@ -163,8 +160,7 @@ async fn backend_that_comes_to_l4_tests_again_what_it_ran_as_a_draft_or_for_anot
         }
         assert_eq!(world.dispatched(), Vec::<String>::new(), "it isn't at L4");
         world.wait(waits_for).await;
-        world.enforce("L4:\n  - acme/three: [carol]\n").await;
-        world.settle().await;
+        world.settle_with("L4:\n  - acme/three: [carol]\n").await;
         let of_three = || of(&world, "crcr/acme/three/relay/dispatch").unwrap();
         if expected == "silent" {
             world.wait(5 * MINUTE).await;

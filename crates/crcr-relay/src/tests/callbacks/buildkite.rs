@@ -144,8 +144,7 @@ async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
 #[tokio::test]
 async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
-    world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.event("synchronize").await;
+    world.push(NEWER).await;
     let newer = received(&world)("acme/four");
     let report = async |four: &Downstream, pipeline: &str| {
         let mut body = four.body("completed", OK);
@@ -166,8 +165,7 @@ async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
 #[tokio::test]
 async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
-    world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.event("synchronize").await;
+    world.push(NEWER).await;
     let newer = received(&world)("acme/four");
     let report = async |four: &Downstream, name: &str, (id, number): (Option<&str>, &str)| {
         let mut body = four.body("completed", OK);
@@ -301,8 +299,7 @@ async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_l
     report("job-1", OK).await;
     world.wait(lost_after - minute).await;
     report("job-2", None).await;
-    world.wait(2 * minute).await;
-    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    assert_eq!(checks_after(&world, 2 * minute).await[0], check(DISPATCH, "in_progress", None));
     assert_eq!(shown_job(&world), ("in_progress".to_owned(), None));
     world.wait(lost_after).await;
     assert_eq!(shown_job(&world), ("completed".to_owned(), Some("timed_out".to_owned())));

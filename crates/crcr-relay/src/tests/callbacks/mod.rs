@@ -190,6 +190,11 @@ fn checks(world: &World) -> Vec<(String, String, Option<String>)> {
     runs.into_iter().map(|run| (run.name, run.status, run.conclusion)).collect()
 }
 
+async fn checks_after(world: &World, time: Duration) -> Vec<(String, String, Option<String>)> {
+    world.wait(time).await;
+    checks(world)
+}
+
 fn check(name: &str, status: &str, conclusion: Option<&str>) -> (String, String, Option<String>) {
     (name.to_owned(), status.to_owned(), conclusion.map(str::to_owned))
 }

@@ -138,8 +138,7 @@ async fn report_for_the_old_name_counts_after_the_allowlist_has_the_new_one() {
     let mut claims = four.claims(&world);
     claims["repository"] = json!("acme/renamed");
     world.github.state().world.rename_repo(FOUR, "acme/renamed");
-    world.enforce(&super::super::support::ALLOWLIST.replace(FOUR, "acme/renamed")).await;
-    world.settle().await;
+    world.settle_with(&super::super::support::ALLOWLIST.replace(FOUR, "acme/renamed")).await;
     push_new_head(&world, 'c').await;
     assert!(world.dispatched().contains(&"acme/renamed".to_owned()), "both names are pinned");
     world.later(Duration::from_secs(90));
@@ -164,8 +163,7 @@ async fn required_check_of_a_renamed_backend_appears_under_the_new_name_on_open_
     github.rename_repo(FOUR, "acme/renamed");
     github.install("acme/five");
     let list = super::super::support::ALLOWLIST.replace(FOUR, "acme/renamed");
-    world.enforce(&format!("{list}  - acme/five: [erin]\n")).await;
-    world.settle().await;
+    world.settle_with(&format!("{list}  - acme/five: [erin]\n")).await;
     let renamed = received(&world)("acme/renamed").in_run(RUN + 1);
     let name = "crcr/acme/renamed/relay/dispatch";
     assert!(checks(&world).contains(&check(name, "queued", None)));
@@ -175,8 +173,7 @@ async fn required_check_of_a_renamed_backend_appears_under_the_new_name_on_open_
     world.wait(Duration::from_secs(300)).await;
     assert!(checks(&world).contains(&check(name, "completed", Some("failure"))));
     world.enforce(super::super::support::ALLOWLIST).await;
-    world.enforce(&list).await;
-    world.settle().await;
+    world.settle_with(&list).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
 }
 
@@ -187,12 +184,10 @@ async fn required_check_of_a_renamed_backend_appears_although_the_allowlist_had_
     let _ = open(&world).await;
     world.github.state().world.rename_repo(FOUR, "acme/renamed");
     let list = super::super::support::ALLOWLIST;
-    world.enforce(&list.replace("acme/one", "acme/one, acme/renamed")).await;
-    world.settle().await;
+    world.settle_with(&list.replace("acme/one", "acme/one, acme/renamed")).await;
     push_new_head(&world, 'b').await;
     assert!(world.dispatched().contains(&"acme/renamed".to_owned()));
-    world.enforce(&list.replace(FOUR, "acme/renamed")).await;
-    world.settle().await;
+    world.settle_with(&list.replace(FOUR, "acme/renamed")).await;
     let name = "crcr/acme/renamed/relay/dispatch";
     assert!(checks(&world).contains(&check(name, "queued", None)), "{:?}", checks(&world));
     assert_eq!(world.dispatched(), ["acme/renamed"]);

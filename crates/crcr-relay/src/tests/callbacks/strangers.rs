@@ -226,8 +226,7 @@ pub(crate) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_
         pushed.of_job(job).start(&world).await;
         pushed.of_job(job).end(&world, end).await;
     }
-    world.wait(5 * MINUTE).await;
-    assert_eq!(checks(&world), []);
+    assert_eq!(checks_after(&world, 5 * MINUTE).await, []);
     let four = open(&world).await("acme/four").in_run(RUN + 1);
     let lint = of(&world, "crcr/acme/four/CI/lint").unwrap();
     assert_eq!(lint, ("completed".to_owned(), Some("failure".to_owned())));

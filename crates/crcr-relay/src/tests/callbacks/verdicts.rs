@@ -32,8 +32,7 @@ pub(crate) async fn ended_after(world: &World, time: Duration) -> Option<String>
 pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
     let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
-    world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.event("synchronize").await;
+    world.push(NEWER).await;
     assert!(received_heads(&world).iter().all(|head| head == NEWER));
     let untested = Some(("completed".to_owned(), Some("action_required".to_owned())));
     assert_eq!(of(&world, DISPATCH), untested);
@@ -41,8 +40,7 @@ pub(crate) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed
     press_rerun(&world).await;
     assert_eq!(received_heads(&world), [HEAD]);
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
-    world.change(|pull| pull.head_sha = HEAD.to_owned());
-    world.event("synchronize").await;
+    world.push(HEAD).await;
     assert!(received_heads(&world).iter().all(|head| head == HEAD));
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
 }
@@ -169,8 +167,7 @@ pub(crate) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_h
     // Another pull request has the commit, and this one moves on and loses its label.
     stranger(&world, "opened", HEAD).await;
     world.settle().await;
-    world.change(|pull| pull.head_sha = NEWER.to_owned());
-    world.event("synchronize").await;
+    world.push(NEWER).await;
     world.change(|pull| pull.labels.clear());
     let state = world.github.state();
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
@@ -574,14 +571,12 @@ pub(crate) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
         four.on_github(&world, "in_progress", None);
         four.start(&world).await;
         world.work().await;
-        world.enforce(meanwhile).await;
-        world.settle().await;
+        world.settle_with(meanwhile).await;
         assert_eq!(ended(&world).as_deref(), Some("neutral"), "re-evaluated at once");
         four.on_github(&world, "completed", Some("failure"));
         assert_eq!(four.end(&world, "failure").await, said("completed"), "{meanwhile}");
         world.wait(2 * MINUTE).await;
-        world.enforce("L4:\n  - acme/four: [dave]\n").await;
-        world.settle().await;
+        world.settle_with("L4:\n  - acme/four: [dave]\n").await;
         world.wait(2 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some("failure"), "{meanwhile}");
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"), "{meanwhile}");
@@ -594,8 +589,7 @@ pub(crate) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_op
     three.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(of(&world, THREE), None);
-    world.enforce("L4:\n  - acme/three: [carol]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - acme/three: [carol]\n").await;
     world.wait(MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
 }
@@ -624,8 +618,7 @@ pub(crate) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
     world.wait(2 * MINUTE).await;
-    world.enforce("L3:\n  npu:\n    acme/four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L3:\n  npu:\n    acme/four: [dave]\n").await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -633,8 +626,7 @@ pub(crate) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
 async fn check_of_a_backend_that_goes_from_l4_to_l3_tells_of_no_label_that_was_removed() {
     let world = World::listening(&[]).await;
     open(&world).await("acme/four");
-    world.enforce("L3:\n  npu:\n    acme/four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L3:\n  npu:\n    acme/four: [dave]\n").await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let shown = runs.iter().find(|run| run.name == DISPATCH).unwrap();
     let told = "No label asks for this backend; results go to the HUD only";
@@ -647,8 +639,7 @@ pub(crate) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
     world.wait(2 * MINUTE).await;
-    world.enforce("L4:\n  - Acme/Four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - Acme/Four: [dave]\n").await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let verdicts: Vec<_> =
         runs.iter().filter(|run| run.name.ends_with("/relay/dispatch")).collect();
@@ -663,8 +654,7 @@ pub(crate) async fn check_run_is_not_created_twice_if_the_case_changes_before_it
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 2, Fault::ResetAfterwards);
     world.send_and_work("opened").await;
-    world.enforce("L4:\n  - Acme/Four: [dave]\n").await;
-    world.settle().await;
+    world.settle_with("L4:\n  - Acme/Four: [dave]\n").await;
     world.wait(60 * MINUTE).await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let verdicts: Vec<_> = runs
