@@ -201,8 +201,7 @@ async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
     let edit = async |changes: Value| {
         let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
         payload["changes"] = changes;
-        world.send(&state.delivery("pull_request", &payload)).await;
-        world.settle().await;
+        world.deliver("pull_request", &payload).await;
     };
     world.change(|pull| pull.base_sha.clone_from(&main));
     state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/a.cpp"]);
@@ -257,8 +256,7 @@ async fn head_whose_base_changes_again_and_again_while_it_is_held_back_is_dispat
         world.change(|pull| pull.base_sha = base);
         let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
         payload["changes"] = json!({ "base": { "ref": { "from": "another" } } });
-        world.send(&state.delivery("pull_request", &payload)).await;
-        world.settle().await;
+        world.deliver("pull_request", &payload).await;
     }
     for _ in 0..6 {
         world.wait(Duration::from_secs(300)).await;
@@ -643,8 +641,7 @@ async fn rerun_sends_what_was_left_out_whatever_the_file_says() {
     let state = world.github.state();
     let run = state.world.check_runs(UPSTREAM).into_iter().find(|run| run.name.contains("four"));
     let payload = state.check_run_payload(UPSTREAM, run.unwrap().id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     assert_eq!(world.verdict_of("acme/four").0, "queued");
 }

@@ -77,8 +77,7 @@ async fn check_run_of_a_late_label_ends_when_its_dispatch_is_given_up() {
 async fn check_run_of_a_label_that_came_after_the_last_report_ends_with_its_run() {
     let (world, three) = World::new().await.opened("acme/three").await;
     three.on_github(&world, "in_progress", None);
-    three.start(&world).await;
-    three.end(&world, "success").await;
+    three.start_and_end(&world, "success").await;
     // Without the label nothing is shown, so nobody asks GitHub whether the run is over.
     for _ in 0..4 {
         world.work_after(world.relay.config.never_started_after).await;
@@ -97,8 +96,7 @@ async fn check_run_whose_label_was_away_during_an_outage_ends_with_its_run() {
     world.label(true).await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "in_progress", None);
-    three.start(&world).await;
-    three.end(&world, "success").await;
+    three.start_and_end(&world, "success").await;
     world.work().await;
     assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)));
     let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");

@@ -437,8 +437,7 @@ async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {
         payload["pull_request"]["head"]["sha"] = json!(head);
         payload["after"] = json!(head);
         payload["before"] = json!(before);
-        world.send(&state.world.delivery("pull_request", &payload)).await;
-        world.settle().await;
+        world.deliver("pull_request", &payload).await;
     }
     world.dispatched();
     world.later(2 * limits::RECONCILE_INTERVAL);

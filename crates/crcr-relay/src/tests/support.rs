@@ -358,6 +358,12 @@ impl World {
         delivery.id
     }
 
+    /// Sends a webhook with this payload, and works.
+    pub(crate) async fn deliver(&self, event: &str, payload: &Value) {
+        self.send(&self.github.state().world.delivery(event, payload)).await;
+        self.settle().await;
+    }
+
     /// Pushes a new head to pull request 7.
     pub(crate) async fn push(&self, head: &str) {
         self.change(|pull| pull.head_sha = head.to_owned());

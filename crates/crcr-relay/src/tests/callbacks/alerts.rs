@@ -25,8 +25,7 @@ async fn listener() -> MockServer {
 async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
-    world.send(&state.world.delivery("push", &payload)).await;
-    world.settle().await;
+    world.deliver("push", &payload).await;
     let downstream = received(world)("acme/two");
     for job in ["test", "lint"] {
         super::Downstream {

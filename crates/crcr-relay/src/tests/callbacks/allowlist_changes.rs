@@ -31,8 +31,7 @@ async fn head_that_gets_a_label_while_many_are_evaluated_has_its_required_check(
     world.change(|pull| pull.labels.extend(["ciflow/crcr/gpu".to_owned()]));
     let state = world.github.state();
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/gpu", true);
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
     assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
 }
 

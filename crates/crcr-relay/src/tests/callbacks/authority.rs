@@ -63,8 +63,7 @@ pub(crate) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
     let pull = PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now());
     state.world.put_pull(UPSTREAM, pull);
     let payload = state.pull_request_payload(UPSTREAM, 8, "opened");
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
     let other = received(&world)("acme/four").in_run(RUN + 1);
     other.on_github(&world, "completed", Some("success"));
     assert_eq!(other.start(&world).await, said("in_progress"));
@@ -123,8 +122,7 @@ pub(crate) async fn unproven_newer_run_has_no_check_run() {
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
     forged.end(&world, "success").await;
     four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     world.wait(MINUTE).await;
     let run = &world.github.state().world.check_runs(UPSTREAM)[1];
     assert_eq!((run.name.as_str(), run.conclusion.as_deref()), (JOB, Some("failure")));
@@ -200,8 +198,7 @@ pub(crate) async fn check_stays_open_until_the_slowest_run_ends() {
     let client_payload = build.client_payload.clone();
     let lint = Downstream { run: build.run + 1, job: "lint", client_payload, ..build };
     lint.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
-    lint.start(&world).await;
-    lint.end(&world, "success").await;
+    lint.start_and_end(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress", "the build has not even started");
     build.start(&world).await;
@@ -213,8 +210,7 @@ pub(crate) async fn check_stays_open_until_the_slowest_run_ends() {
 #[tokio::test]
 pub(crate) async fn run_that_failed_on_github_is_not_a_success() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "success").await;
+    four.start_and_end(&world, "success").await;
     four.on_github(&world, "completed", Some("failure"));
     assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("failure"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
@@ -238,8 +234,7 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
 
     world.close().await;
     let closed = Downstream { run: 9100, ..received(&world)("acme/four") };
-    closed.start(&world).await;
-    closed.end(&world, "failure").await;
+    closed.start_and_end(&world, "failure").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "a run that tidies up decides nothing");
 
@@ -364,8 +359,7 @@ async fn rerun_of_all_checks_sends_nothing_again_that_waits_for_its_first_report
     let state = world.github.state();
     let suite = state.world.check_runs(UPSTREAM)[0].suite;
     let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
-    world.send(&state.world.delivery("check_suite", &payload)).await;
-    world.settle().await;
+    world.deliver("check_suite", &payload).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     assert_eq!(verdict(&world).0, "queued");
 }
@@ -439,8 +433,7 @@ pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
 #[tokio::test]
 pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     four.on_github(&world, "completed", Some("failure"));
     world.wait(5 * MINUTE).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
@@ -455,8 +448,7 @@ pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_
 pub(crate) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
     let (world, three) = World::listening(&[]).await.opened("acme/three").await;
     three.on_github(&world, "in_progress", None);
-    three.start(&world).await;
-    three.end(&world, "success").await;
+    three.start_and_end(&world, "success").await;
     let before = world.github.state().world.calls().len();
     let traffic =
         world.github.state().traffic.calls("run") + world.github.state().traffic.calls("runs");

@@ -23,8 +23,7 @@ pub(crate) async fn send_to_another_branch(world: &World) {
     let state = world.github.state();
     let mut payload = state.pull_request_payload(UPSTREAM, 7, "edited");
     payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
 }
 
 /// The second run at the backend whose check blocks the merge, the only one that got the last event.

@@ -344,8 +344,7 @@ pub(crate) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     let runs = state.world.check_runs(UPSTREAM);
     let run = runs.iter().find(|run| run.name == DISPATCH && run.head_sha == head).unwrap();
     let payload = state.check_run_payload(UPSTREAM, run.id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     let (conclusion, text) = shown(&world, &head);
     assert_eq!(conclusion, None);

@@ -26,8 +26,7 @@ async fn failures_on_purpose_are_the_relays_health_and_not_the_backends() {
     ] {
         let client_payload = four.client_payload.clone();
         let job = Downstream { job, run, client_payload, ..four };
-        job.start(&world).await;
-        job.end(&world, conclusion).await;
+        job.start_and_end(&world, conclusion).await;
     }
     world.work().await;
     let overview = page(&world, "/api/v1/overview").await;

@@ -198,8 +198,7 @@ async fn one_of_many_equal_concurrent_reports_is_accepted() {
 #[tokio::test]
 async fn end_is_never_overwritten_by_a_later_start() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "success").await;
+    four.start_and_end(&world, "success").await;
     // Both tasks run after the end is known.
     world.work().await;
     let job = checks(&world).into_iter().find(|check| check.0 == JOB).unwrap();

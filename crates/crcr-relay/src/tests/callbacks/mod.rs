@@ -99,6 +99,10 @@ impl Downstream {
     /// The run and its job end in this way.
     pub(crate) async fn complete(&self, world: &World, conclusion: &str) {
         self.on_github(world, "completed", Some(conclusion));
+        self.start_and_end(world, conclusion).await;
+    }
+
+    pub(crate) async fn start_and_end(&self, world: &World, conclusion: &str) {
         self.start(world).await;
         self.end(world, conclusion).await;
     }
@@ -284,8 +288,7 @@ async fn results_below_l2_are_ignored_and_at_l2_only_on_the_hud() {
 #[tokio::test]
 async fn check_run_ends_when_github_ends_the_run() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "success").await;
+    four.start_and_end(&world, "success").await;
     let run = Run {
         id: RUN,
         repository: "acme/four".to_owned(),
@@ -443,8 +446,7 @@ async fn label_of_a_backend_that_takes_nightlies_only_causes_nothing() {
 #[tokio::test]
 async fn rerequested_check_run_reruns_the_downstream_run() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     world.work().await;
     let state = world.github.state();
     state.runs.add(Run {
@@ -457,8 +459,7 @@ async fn rerequested_check_run_reruns_the_downstream_run() {
     let runs = state.world.check_runs(UPSTREAM);
     let job = runs.iter().find(|run| run.name == JOB).unwrap();
     let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     assert_eq!(state.world.take_reruns().len(), 1);
     // The second attempt is a new job with the same check run.
     let second = Downstream { attempt: 2, ..four };
@@ -490,8 +491,7 @@ async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
     let suite = state.world.check_runs(UPSTREAM)[0].suite;
     let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
     let again = async || {
-        world.send(&state.world.delivery("check_suite", &payload)).await;
-        world.settle().await;
+        world.deliver("check_suite", &payload).await;
         state.world.take_reruns().len()
     };
     assert_eq!(again().await, 1, "three check runs and one run");
@@ -541,8 +541,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     world.change(|pull| (pull.base_sha, pull.head_sha) = (tip.clone(), head.clone()));
     let four = open(&world).await("acme/four");
     let compare = format!("GET /repos/{UPSTREAM}/compare/{tip}...{head}");
-    four.start(&world).await;
-    four.end(&world, "success").await;
+    four.start_and_end(&world, "success").await;
     world.work().await;
     assert_eq!(github.count(&compare), 0, "nobody asks whether a success is new");
     let learned = async || {
@@ -552,8 +551,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     github.fail(&compare, 9, Fault::status(502));
     for job in ["build", "lint"] {
         let run = four.of_job(job);
-        run.start(&world).await;
-        run.end(&world, "failure").await;
+        run.start_and_end(&world, "failure").await;
         world.work().await;
     }
     assert_eq!(learned().await, None);
@@ -564,8 +562,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     assert_eq!(learned().await, Some((head.clone(), fork, Timestamp::UNIX_EPOCH)));
     let asked = github.count(&compare);
     let more = four.of_job("docs");
-    more.start(&world).await;
-    more.end(&world, "failure").await;
+    more.start_and_end(&world, "failure").await;
     world.work().await;
     assert_eq!(github.count(&compare), asked, "what is known isn't asked again");
 }
@@ -576,8 +573,7 @@ async fn oncalls_are_mentioned_once() {
     let four = open(&world).await("acme/four");
     for job in ["test", "build"] {
         let run = four.of_job(job);
-        run.start(&world).await;
-        run.end(&world, "failure").await;
+        run.start_and_end(&world, "failure").await;
         world.work().await;
     }
     let comments = world.github.state().world.comments(UPSTREAM, 7);
@@ -598,8 +594,7 @@ async fn oncalls_hear_of_a_failure_and_not_of_the_run_that_its_push_has_cancelle
     world.work().await;
     let mentions = || world.github.state().world.comments(UPSTREAM, 7).len();
     assert_eq!(mentions(), 0);
-    newer.start(&world).await;
-    newer.end(&world, "failure").await;
+    newer.start_and_end(&world, "failure").await;
     world.work().await;
     assert_eq!(mentions(), 1);
 }
@@ -610,8 +605,7 @@ async fn author_who_writes_what_marks_the_mention_keeps_no_oncall_from_it() {
     let four = open(&world).await("acme/four");
     let github = &world.github.state().world;
     github.comment(UPSTREAM, 7, "mallory", "<!-- crcr-oncall:acme/four -->");
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     world.work().await;
     assert_eq!(github.comments(UPSTREAM, 7).len(), 2);
 }
@@ -624,8 +618,7 @@ async fn app_that_repeats_what_marks_the_mention_keeps_no_oncall_from_it() {
     let said = "You wrote:\n> <!-- crcr-oncall:acme/four -->";
     github.comment(UPSTREAM, 7, "helper[bot]", said);
     for _ in 0..2 {
-        four.start(&world).await;
-        four.end(&world, "failure").await;
+        four.start_and_end(&world, "failure").await;
         world.work().await;
         assert_eq!(github.comments(UPSTREAM, 7).len(), 2);
     }
@@ -645,8 +638,7 @@ async fn pull_request_that_is_locked_or_hidden_gets_no_comment_and_no_dead_lette
         let fault = Fault::Answer { status, retry_after: None, body };
         let route = format!("{call} /repos/{UPSTREAM}/issues/7/comments");
         world.github.state().world.fail(&route, 10, fault);
-        four.start(&world).await;
-        four.end(&world, "failure").await;
+        four.start_and_end(&world, "failure").await;
         assert_eq!(world.work().await, Vec::<String>::new(), "{message}");
         assert_eq!(world.github.state().world.comments(UPSTREAM, 7).len(), 0);
     }

@@ -379,8 +379,7 @@ pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     let runs = state.world.check_runs(UPSTREAM);
     let shown = runs.into_iter().find(|run| run.name == DISPATCH).unwrap();
     let payload = state.check_run_payload(UPSTREAM, shown.id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     let reruns = state.world.take_reruns();
     assert!(matches!(&reruns[..], [Started::Rerun { run_id: 9001, .. }]), "{reruns:?}");
     let again = Downstream { attempt: 2, ..lint };
@@ -425,8 +424,7 @@ async fn rerun_of_a_verdict_or_of_all_checks_runs_both_workflows_again_that_have
     world.wait(Duration::from_secs(5 * 60)).await;
     let suite = state.world.check_runs(UPSTREAM)[0].suite;
     let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
-    world.send(&state.world.delivery("check_suite", &payload)).await;
-    world.settle().await;
+    world.deliver("check_suite", &payload).await;
     assert_eq!(rerun(), [RUN, RUN + 1]);
 }
 
@@ -435,16 +433,14 @@ pub(crate) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
     let (world, four) = World::new().await.opened("acme/four").await;
     // The job continues on an error.
     four.on_github(&world, "completed", Some("success"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     world.work_after(Duration::from_secs(5 * 60)).await;
     let state = world.github.state();
     let runs = state.world.check_runs(UPSTREAM);
     let job = runs.into_iter().find(|run| run.name == JOB).unwrap();
     assert_eq!(job.conclusion.as_deref(), Some("failure"));
     let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
-    world.send(&state.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     let reruns = state.world.take_reruns();
     assert!(
         matches!(&reruns[..], [Started::Rerun { failed_only: false, run_id: 9000, .. }]),

@@ -74,8 +74,7 @@ async fn failed_jobs_run_once_more_and_if_they_pass_it_was_a_flake_and_nothing_i
     assert_eq!(conclusion.as_deref(), Some("failure"), "it says what is known, and no more");
     assert!(text.contains("Being looked into: the failed jobs run once more"), "{text}");
     let again = four.run_again();
-    again.start(&world).await;
-    again.end(&world, "success").await;
+    again.start_and_end(&world, "success").await;
     again.on_github(&world, "completed", Some("success"));
     for _ in 0..3 {
         soon(&world).await;
@@ -125,8 +124,7 @@ async fn merge_base_whose_infrastructure_failed_is_run_again_for_the_next_head()
     let probe = Downstream { run: RUN + 2, ..received(&world)("acme/four") };
     assert_eq!(probe.client_payload["payload"]["after"], BASE);
     assert_eq!(probe.client_payload["crcr"]["probe"]["attempt"], 2);
-    probe.start(&world).await;
-    probe.end(&world, "success").await;
+    probe.start_and_end(&world, "success").await;
     world.work().await;
     let shown = || {
         let runs = world.github.state().world.check_runs(UPSTREAM);
@@ -144,8 +142,7 @@ async fn merge_base_that_is_between_two_of_its_jobs_is_not_run_again_for_the_nex
     let probe = failed_twice(&world).await;
     let build = Downstream { job: "build", client_payload: probe.client_payload.clone(), ..probe };
     build.on_github(&world, "in_progress", None);
-    build.start(&world).await;
-    build.end(&world, "success").await;
+    build.start_and_end(&world, "success").await;
     world.work().await;
     fail_twice(&world, next_head(&world, 1).await).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "its tests are still to come");
@@ -212,8 +209,7 @@ async fn merge_base_is_run_as_a_push_and_if_it_fails_too_the_check_run_says_so_a
 async fn if_the_merge_base_passes_and_it_failed_twice_it_is_this_pull_request() {
     let world = world().await;
     let probe = failed_twice(&world).await;
-    probe.start(&world).await;
-    probe.end(&world, "success").await;
+    probe.start_and_end(&world, "success").await;
     world.work().await;
     let (conclusion, text) = shown(&world);
     assert_eq!(conclusion.as_deref(), Some("failure"));
@@ -363,8 +359,7 @@ async fn push(world: &World, run: u64, sha: &str, failed: &[&str]) {
 async fn push_to(world: &World, branch: &str, run: u64, sha: &str, failed: &[&str]) {
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, &format!("refs/heads/{branch}"), sha);
-    world.send(&state.world.delivery("push", &payload)).await;
-    world.settle().await;
+    world.deliver("push", &payload).await;
     let two = Downstream { run, ..received(world)("acme/two") };
     two.end_with(world, failed).await;
     world.work().await;

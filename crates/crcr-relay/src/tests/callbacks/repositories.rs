@@ -228,8 +228,7 @@ async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again(
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
     let shown = github.world.check_runs(UPSTREAM).into_iter().find(|run| run.name == DISPATCH);
     let payload = github.check_run_payload(UPSTREAM, shown.unwrap().id, "rerequested");
-    world.send(&github.world.delivery("check_run", &payload)).await;
-    world.settle().await;
+    world.deliver("check_run", &payload).await;
     assert_eq!(github.world.take_reruns().len(), 1);
 }
 

@@ -160,8 +160,7 @@ async fn draft_at(world: &World, number: u64, action: &str) -> Downstream {
     };
     state.world.put_pull(UPSTREAM, pull);
     let payload = state.pull_request_payload(UPSTREAM, number, action);
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
     received(world)("acme/four")
 }
 
@@ -190,8 +189,7 @@ pub(crate) async fn strangers_run_that_passes_all_that_reports_does_not_stand_fo
             job_on_github(&world, RUN, 100 + number, "success");
         }
         job_on_github(&world, RUN, 999, unreported);
-        four.start(&world).await;
-        four.end(&world, "failure").await;
+        four.start_and_end(&world, "failure").await;
         world.wait(5 * MINUTE).await;
         stranger(&world, "opened", HEAD).await;
         world.settle().await;
@@ -218,8 +216,7 @@ pub(crate) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_
     let world = World::listening(&[]).await;
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
-    world.send(&state.world.delivery("push", &payload)).await;
-    world.settle().await;
+    world.deliver("push", &payload).await;
     let pushed = received(&world)("acme/four");
     pushed.on_github(&world, "completed", Some("failure"));
     for (job, end) in [("lint", "failure"), ("test", "success")] {
@@ -241,8 +238,7 @@ pub(crate) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_o
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.on_github(&world, "in_progress", None);
     let lint = four.of_job("lint");
-    lint.start(&world).await;
-    lint.end(&world, "success").await;
+    lint.start_and_end(&world, "success").await;
     world.wait(2 * MINUTE).await;
     stranger(&world, "opened", HEAD).await;
     world.settle().await;
@@ -316,8 +312,7 @@ async fn new_account_that_sends_a_pull_request_to_a_branch_that_nobody_tests_cha
         if action == "edited" {
             payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
         }
-        world.send(&state.world.delivery("pull_request", &payload)).await;
-        world.settle().await;
+        world.deliver("pull_request", &payload).await;
         received(&world)("acme/four").in_run(RUN + 1)
     };
     send("opened", "main").await.complete(&world, "success").await;
@@ -356,10 +351,8 @@ pub(crate) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() 
     let own = received(&world)("acme/four").in_run(RUN + 1);
     own.on_github(&world, "completed", Some("cancelled"));
     let lint = own.of_job("lint");
-    lint.start(&world).await;
-    lint.end(&world, "success").await;
-    own.start(&world).await;
-    own.end(&world, "cancelled").await;
+    lint.start_and_end(&world, "success").await;
+    own.start_and_end(&world, "cancelled").await;
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("cancelled"));
 }
 

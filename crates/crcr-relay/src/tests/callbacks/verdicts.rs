@@ -105,8 +105,7 @@ async fn failure_reported_before_the_default_branch_was_renamed_still_counts() {
     let [lint, slow] = [RUN + 1, RUN + 2].map(|run| four.in_run(run));
     let (lint, slow) = (lint.of_job("lint"), slow.of_job("slow"));
     four.on_github(&world, "completed", Some("success"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     lint.workflow_on_github(&world, "lint.yml", "in_progress", None);
     lint.start(&world).await;
     world.wait(2 * MINUTE).await;
@@ -171,8 +170,7 @@ pub(crate) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_h
     world.change(|pull| pull.labels.clear());
     let state = world.github.state();
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("skipped"));
 }
 
@@ -323,8 +321,7 @@ pub(crate) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
         other.workflow_on_github(&world, &format!("w{n}.yml"), "completed", Some(end));
     }
     let last = ci.in_run(RUN + 119);
-    last.start(&world).await;
-    last.end(&world, "success").await;
+    last.start_and_end(&world, "success").await;
     assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
 }
 
@@ -451,8 +448,7 @@ pub(crate) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
 {
     let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
     ci.on_github(&world, "in_progress", None);
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
+    ci.start_and_end(&world, "success").await;
     world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     world.github.state().world.uninstall("acme/four");
@@ -674,8 +670,7 @@ pub(crate) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_
         pull.labels.insert("ciflow/crcr/npu".to_owned());
     });
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
+    world.deliver("pull_request", &payload).await;
     world.send(&opened).await;
     world.settle().await;
     assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
@@ -689,8 +684,7 @@ pub(crate) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_t
     let state = world.github.state();
     state.world.add_commit(UPSTREAM, HEAD);
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
-    world.send(&state.world.delivery("push", &push)).await;
-    world.settle().await;
+    world.deliver("push", &push).await;
     let four = received(&world)("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;

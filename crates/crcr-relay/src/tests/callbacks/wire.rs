@@ -136,8 +136,7 @@ async fn self_report_without_a_commit_decides_nothing() {
     assert_eq!(alerts.received_requests().await.unwrap().len(), 0, "nobody is alerted");
     // It isn't what a failure on the pull request is compared with.
     world.later(Duration::from_secs(60));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     world.work().await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let summary = &runs.iter().find(|run| run.name == JOB).unwrap().summary;
@@ -176,8 +175,7 @@ async fn nightly_report_counts_with_an_upstream_commit_of_a_scheduled_run() {
 #[tokio::test]
 async fn nightly_report_can_not_replace_the_result_of_a_dispatched_job() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.start_and_end(&world, "failure").await;
     let mut body = four.body("completed", Some("success"));
     body["event_type"] = json!("nightly");
     let (status, answer) = four.report(&world, &body).await;
@@ -199,8 +197,7 @@ async fn queue_time_is_that_of_a_runs_first_job() {
     build.start(&world).await;
     world.later(Duration::from_secs(3600));
     build.end(&world, "success").await;
-    test.start(&world).await;
-    test.end(&world, "success").await;
+    test.start_and_end(&world, "success").await;
     world.settle().await;
     let facts = world.results.attempts(&world.always()).unwrap();
     let queue = |job: &str| {
