@@ -101,6 +101,11 @@ fn no_credentials(ran: &Ran) {
     }
 }
 
+fn no_credentials_but(ran: &Ran, expected: [&str; 6]) {
+    no_credentials(ran);
+    assert_eq!(outputs(ran), expected);
+}
+
 #[test]
 fn same_repository_pull_request_gets_credentials_that_are_masked_first() {
     let world = world();
@@ -138,21 +143,18 @@ fn events_without_a_token_continue_without_credentials() {
         let job = world.job(run);
         // Secrets are empty on a fork, so role and region are missing.
         let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(0);
-        no_credentials(&ran);
-        assert_eq!(outputs(&ran), ["anonymous", reason, "true", "true", "false", "off"]);
+        no_credentials_but(&ran, ["anonymous", reason, "true", "true", "false", "off"]);
         assert_eq!(ran.exported["AWS_EC2_METADATA_DISABLED"], "true");
         assert!(!ran.exported.contains_key("AWS_REGION"));
         assert_eq!(ran.stderr.matches("::notice").count(), 1, "{}", ran.report());
 
         let ran = world.step(&job).arg("--on-unavailable").arg("fail").run().expect_code(1);
-        no_credentials(&ran);
-        assert_eq!(outputs(&ran), ["anonymous", reason, "true", "true", "false", "off"]);
+        no_credentials_but(&ran, ["anonymous", reason, "true", "true", "false", "off"]);
         assert_eq!(ran.exported["AWS_REGION"], "us-east-1");
         assert!(!format!("{}{}", ran.stderr, ran.summary).contains("goes on"), "{}", ran.report());
     }
     let ran = world.configured().arg("--owners").arg("pytorch\nother").run().expect_code(0);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
+    no_credentials_but(&ran, ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
     assert_eq!(world.calls(), (0, 0), "nobody was asked");
 }
 
@@ -162,8 +164,7 @@ fn dependabot_without_a_token_continues_with_a_warning_about_the_permission() {
     let world = world();
     let job = world.job(Run::dependabot());
     let ran = world.bare_step(&job).run().expect_code(0);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["anonymous", "dependabot", "false", "true", "false", "off"]);
+    no_credentials_but(&ran, ["anonymous", "dependabot", "false", "true", "false", "off"]);
     assert!(ran.stderr.contains("::warning"), "{}", ran.report());
     assert!(ran.stderr.contains("add `permissions: id-token: write`"), "{}", ran.report());
 
@@ -195,8 +196,7 @@ fn push_in_a_fork_whose_role_does_not_trust_it_goes_on_without_credentials() {
     };
     for role in [ROLE, ""] {
         let ran = step().env("INPUT_ROLE_TO_ASSUME", role).run().expect_code(0);
-        no_credentials(&ran);
-        assert_eq!(outputs(&ran), ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
+        no_credentials_but(&ran, ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
         assert!(ran.stderr.contains("add `owners: contributor`"), "{}", ran.report());
     }
     // The upstream repository can be a fork itself.
@@ -213,8 +213,7 @@ fn pull_request_target_without_a_token_lacks_the_permission() {
         job.may_mint = false;
         world.github.state().runs.update_job(&job);
         let ran = world.step(&job).run().expect_code(1);
-        no_credentials(&ran);
-        assert_eq!(outputs(&ran), ["error", "no-permission", "false", "false", "false", "off"]);
+        no_credentials_but(&ran, ["error", "no-permission", "false", "false", "false", "off"]);
         assert!(ran.stderr.contains("add `permissions: id-token: write`"), "{}", ran.report());
     }
 }
@@ -411,18 +410,15 @@ fn job_without_id_token_permission_gets_a_hint_to_add_it() {
             .without("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
     };
     let ran = step().run().expect_code(1);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "no-permission", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "no-permission", "false", "false", "false", "off"]);
     assert!(ran.stderr.contains("permissions: id-token: write"), "{}", ran.report());
 
     let ran = step().arg("--on-unavailable").arg("degrade").run().expect_code(0);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["anonymous", "no-permission", "false", "true", "false", "off"]);
+    no_credentials_but(&ran, ["anonymous", "no-permission", "false", "true", "false", "off"]);
     assert!(ran.stderr.contains("::warning"), "{}", ran.report());
 
     let ran = world.configured().without("ACTIONS_ID_TOKEN_REQUEST_TOKEN").run().expect_code(1);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "partial-token", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "partial-token", "false", "false", "false", "off"]);
 }
 
 #[test]
@@ -434,8 +430,7 @@ fn refused_role_fails_without_retries_and_lists_the_claims() {
     let started = Instant::now();
     let ran = world.step(&job).run().expect_code(1);
     assert!(started.elapsed() < Duration::from_secs(6), "two more tries within five seconds");
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "sts-denied", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "sts-denied", "false", "false", "false", "off"]);
     assert_eq!(world.calls().1, 3);
     for claim in ["sub: repo:acme/other:ref:refs/heads/main", "aud: sts.amazonaws.com"] {
         assert!(ran.stderr.contains(claim), "{}", ran.report());
@@ -492,16 +487,14 @@ fn unreachable_services_are_exit_2() {
     let world = world();
     world.sts.traffic().fail(OPERATION, 99, sts::error(400, "Throttling", "Rate exceeded"));
     let ran = world.configured().arg("--timeout").arg("2").run().expect_code(2);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "sts-unreachable", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "sts-unreachable", "false", "false", "false", "off"]);
     let last = ran.stderr.rfind("gave no credentials").map(|at| &ran.stderr[at..]);
     assert!(last.is_some_and(|error| error.contains("Rate exceeded")), "{}", ran.report());
 
     world.github.state().traffic.fail("mint", 99, Fault::status(500));
     let step = || world.configured().arg("--timeout").arg("1");
     let ran = step().run().expect_code(2);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "token-endpoint", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "token-endpoint", "false", "false", "false", "off"]);
     let ran = step().arg("--on-unavailable").arg("degrade").run().expect_code(0);
     assert_eq!(outputs(&ran), ["anonymous", "token-endpoint", "false", "true", "false", "off"]);
 }
@@ -551,8 +544,7 @@ fn empty_or_invalid_input_is_named_and_the_outputs_are_written() {
     let world = world();
     let job = world.job(Run::same_repository());
     let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(2);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
+    no_credentials_but(&ran, ["error", "invalid-input", "false", "false", "false", "off"]);
     assert!(ran.stderr.contains("`role-to-assume` is empty"), "{}", ran.report());
     let ran = world.configured().arg("--allowed-account-ids").arg("111111111111").run();
     assert!(ran.code == 2 && ran.stderr.contains("`allowed-account-ids`"), "{}", ran.report());
@@ -564,15 +556,13 @@ fn empty_or_invalid_input_is_named_and_the_outputs_are_written() {
     // Also for values that the command line itself refuses.
     for (input, value) in [("INPUT_TIMEOUT", "soon"), ("INPUT_ON_UNAVAILABLE", "never")] {
         let ran = world.configured().env(input, value).run().expect_code(2);
-        no_credentials(&ran);
-        assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
+        no_credentials_but(&ran, ["error", "invalid-input", "false", "false", "false", "off"]);
         assert!(ran.stderr.contains(value), "{}", ran.report());
     }
     // With `on-unavailable: degrade` the job goes on.
     let step = world.configured().env("INPUT_TIMEOUT", "soon");
     let ran = step.env("INPUT_ON_UNAVAILABLE", "degrade").run().expect_code(0);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["anonymous", "invalid-input", "false", "true", "false", "off"]);
+    no_credentials_but(&ran, ["anonymous", "invalid-input", "false", "true", "false", "off"]);
     assert!(ran.stderr.contains("::warning") && ran.stderr.contains("soon"), "{}", ran.report());
     assert_eq!(world.calls(), (0, 0));
 }
@@ -622,8 +612,7 @@ fn machines_own_credentials_are_used_on_request() {
             .env("AWS_EC2_METADATA_DISABLED", "true")
     };
     let ran = step().arg("--ambient").arg("allow").run().expect_code(0);
-    no_credentials(&ran);
-    assert_eq!(outputs(&ran), ["ambient", "ok", "true", "false", "true", "off"]);
+    no_credentials_but(&ran, ["ambient", "ok", "true", "false", "true", "off"]);
     assert_eq!(ran.outputs["aws-account-id"], "123456789012");
     assert_eq!(ran.exported["AWS_REGION"], "us-east-1");
     let ran = step().arg("--ambient").arg("allow").arg("--allowed-account-ids").arg("111111111111");

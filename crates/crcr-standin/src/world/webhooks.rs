@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::World;
-use super::model::{label, user};
+use super::model::{WorldRepo, label, user};
 use crate::State;
 
 /// A signed webhook, which can be sent several times.
@@ -73,15 +73,26 @@ impl State {
     /// # Panics
     /// When the world has no such pull request.
     pub fn pull_request_payload(&self, repository: &str, number: u64, action: &str) -> Value {
+        let mut author = String::new();
+        let mut payload = self.payload(repository, |repo, origin| {
+            let pull = repo.pulls.get(&number).expect("the pull request was opened before");
+            author.clone_from(&pull.author);
+            json!({ "action": action, "number": number, "pull_request": repo.pull_json(pull, origin) })
+        });
+        payload["sender"] = user(&author, self.origin());
+        payload
+    }
+
+    /// The payload of an event, with what each says of the repository.
+    fn payload(&self, repository: &str, event: impl FnOnce(&WorldRepo, &str) -> Value) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();
         let repo = inner.repo(repository).expect("the repository was added before");
-        let pull = repo.pulls.get(&number).expect("the pull request was opened before");
-        json!({
-            "action": action, "number": number, "pull_request": repo.pull_json(pull, origin),
-            "repository": repo.json(origin), "sender": user(&pull.author, origin),
-            "installation": { "id": repo.installation.unwrap_or_default() },
-        })
+        let mut payload = event(repo, origin);
+        payload["repository"] = repo.json(origin);
+        payload["sender"] = user("octocat", origin);
+        payload["installation"] = json!({ "id": repo.installation.unwrap_or_default() });
+        payload
     }
 
     /// The payload of `labeled` or `unlabeled`. Change the pull request's labels first.
@@ -97,17 +108,14 @@ impl State {
     /// # Panics
     /// When the world has no such repository.
     pub fn push_payload(&self, repository: &str, git_ref: &str, sha: &str) -> Value {
-        let origin = self.origin();
-        let inner = self.world.lock();
-        let repo = inner.repo(repository).expect("the repository was added before");
-        json!({
-            "ref": git_ref, "before": "0".repeat(40), "after": sha, "created": false,
-            "deleted": false, "forced": false, "base_ref": null, "commits": [],
-            "compare": format!("{origin}/{repository}/compare/{sha}"),
-            "head_commit": { "id": sha, "message": "Change", "timestamp": self.clock.now() },
-            "repository": repo.json(origin), "pusher": { "name": "octocat", "email": null },
-            "sender": user("octocat", origin),
-            "installation": { "id": repo.installation.unwrap_or_default() },
+        self.payload(repository, |_, origin| {
+            json!({
+                "ref": git_ref, "before": "0".repeat(40), "after": sha, "created": false,
+                "deleted": false, "forced": false, "base_ref": null, "commits": [],
+                "compare": format!("{origin}/{repository}/compare/{sha}"),
+                "head_commit": { "id": sha, "message": "Change", "timestamp": self.clock.now() },
+                "pusher": { "name": "octocat", "email": null },
+            })
         })
     }
 
@@ -116,20 +124,15 @@ impl State {
     /// # Panics
     /// When the world has no such repository.
     pub fn merge_group_payload(&self, repository: &str, sha: &str) -> Value {
-        let origin = self.origin();
-        let inner = self.world.lock();
-        let repo = inner.repo(repository).expect("the repository was added before");
         let queue = format!("refs/heads/gh-readonly-queue/main/pr-7-{sha}");
-        json!({
+        self.payload(repository, |_, _| json!({
             "action": "checks_requested",
             "merge_group": {
                 "head_sha": sha, "head_ref": queue, "base_sha": "b5".repeat(20),
                 "base_ref": "refs/heads/main",
                 "head_commit": { "id": sha, "message": "Change", "timestamp": self.clock.now() },
             },
-            "repository": repo.json(origin), "sender": user("octocat", origin),
-            "installation": { "id": repo.installation.unwrap_or_default() },
-        })
+        }))
     }
 
     /// The payload of `check_run` `rerequested` (or another action) for check run `id`.
@@ -137,14 +140,9 @@ impl State {
     /// # Panics
     /// When the world has no such check run.
     pub fn check_run_payload(&self, repository: &str, id: u64, action: &str) -> Value {
-        let origin = self.origin();
-        let inner = self.world.lock();
-        let repo = inner.repo(repository).expect("the repository was added before");
-        let run = repo.check_runs.get(&id).expect("the check run was created before");
-        json!({
-            "action": action, "check_run": super::checks::show_run(repo, run, origin),
-            "repository": repo.json(origin), "sender": user("octocat", origin),
-            "installation": { "id": repo.installation.unwrap_or_default() },
+        self.payload(repository, |repo, origin| {
+            let run = repo.check_runs.get(&id).expect("the check run was created before");
+            json!({ "action": action, "check_run": super::checks::show_run(repo, run, origin) })
         })
     }
 
@@ -153,15 +151,10 @@ impl State {
     /// # Panics
     /// When the world has no such repository.
     pub fn check_suite_payload(&self, repository: &str, id: u64, action: &str) -> Value {
-        let origin = self.origin();
-        let inner = self.world.lock();
-        let repo = inner.repo(repository).expect("the repository was added before");
-        let first = repo.check_runs.values().find(|run| run.suite == id);
-        json!({
-            "action": action,
-            "check_suite": { "id": id, "head_sha": first.map(|run| &run.head_sha) },
-            "repository": repo.json(origin), "sender": user("octocat", origin),
-            "installation": { "id": repo.installation.unwrap_or_default() },
+        self.payload(repository, |repo, _| {
+            let first = repo.check_runs.values().find(|run| run.suite == id);
+            let head_sha = first.map(|run| &run.head_sha);
+            json!({ "action": action, "check_suite": { "id": id, "head_sha": head_sha } })
         })
     }
 }
