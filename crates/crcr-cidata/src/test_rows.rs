@@ -172,19 +172,7 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
 pub fn lost_case(kind: TestRowKind, suite: Arc<str>, name: String, why: String) -> TestCase {
     let detail =
         TestDetail { kind: TestDetailKind::Error, type_name: None, message: Some(why), text: None };
-    TestCase {
-        kind,
-        suite,
-        classname: "".into(),
-        name,
-        file: None,
-        variant: None,
-        result: TestResult::Error,
-        time: None,
-        attempts: 1,
-        flaky: false,
-        details: vec![detail],
-    }
+    TestCase { kind, suite, details: vec![detail], ..TestCase::new(name, TestResult::Error) }
 }
 
 /// Rows of one file and class of a report, added up.

@@ -23,7 +23,7 @@ use axum::http::{Request, StatusCode};
 use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
-use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::protocol::callback::ReportDetails;
 use crcr_domain::protocol::event::EventName;
@@ -474,17 +474,12 @@ fn report(run: u64, job: u64, part: u64) -> ReportRows {
         // From a millisecond to ten seconds, one test of eleven over a second.
         let seconds = 0.001 * 10f64.powf(4.0 * (chance(1, test) as f64 % 1000.0 / 1000.0).powi(3));
         let case = TestCase {
-            kind: TestRowKind::Test,
             suite: "pytest".into(),
             classname: format!("test.test_module_{part}.TestClass{}", test % 50).into(),
-            name: format!("test_{test}_cpu_float32"),
             file: Some(Arc::clone(&file)),
-            variant: None,
-            result,
             time: Some(seconds),
-            attempts: 1,
             flaky: test.is_multiple_of(100) && luck == 1,
-            details: vec![],
+            ..TestCase::new(format!("test_{test}_cpu_float32"), result)
         };
         TestRunRow { test_id: chance(part, test % 50) << 48 | test, case }
     };

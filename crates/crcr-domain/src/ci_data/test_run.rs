@@ -80,6 +80,23 @@ pub struct TestCase {
 }
 
 impl TestCase {
+    /// A test that ran once, and of which no more is known.
+    pub fn new(name: String, result: TestResult) -> Self {
+        Self {
+            kind: TestRowKind::Test,
+            suite: "".into(),
+            classname: "".into(),
+            name,
+            file: None,
+            variant: None,
+            result,
+            time: None,
+            attempts: 1,
+            flaky: false,
+            details: vec![],
+        }
+    }
+
     pub fn full_name(&self) -> String {
         full_name(&self.suite, &self.classname, &self.name)
     }
@@ -298,17 +315,10 @@ mod tests {
 
     fn case(result: TestResult, details: Vec<TestDetail>) -> TestCase {
         TestCase {
-            kind: TestRowKind::Test,
             suite: "suite".into(),
             classname: "Ops".into(),
-            name: "test_add".to_owned(),
-            file: None,
-            variant: None,
-            result,
-            time: None,
-            attempts: 1,
-            flaky: false,
             details,
+            ..TestCase::new("test_add".to_owned(), result)
         }
     }
 

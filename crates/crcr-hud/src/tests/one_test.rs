@@ -1,9 +1,7 @@
 //! The page of one test.
 
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
-use crcr_domain::ci_data::test_run::{
-    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
-};
+use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestResult};
 
 use super::*;
 
@@ -39,21 +37,20 @@ async fn load_every(minutes: i64, site: &Site, job: &str, results: &str, on_defa
             text: None,
         };
         let case = TestCase {
-            kind: TestRowKind::Test,
             suite: "s".into(),
             classname: "tests.Class".into(),
-            name: HOSTILE.to_owned(),
             file: Some("test/test_a.py".into()),
-            variant: None,
-            result: match sign {
-                'x' => TestResult::Failure,
-                's' => TestResult::Skipped,
-                _ => TestResult::Success,
-            },
             time: Some(1.5),
-            attempts: 1,
             flaky: sign == 'f',
             details: failed.then_some(detail).into_iter().collect(),
+            ..TestCase::new(
+                HOSTILE.to_owned(),
+                match sign {
+                    'x' => TestResult::Failure,
+                    's' => TestResult::Skipped,
+                    _ => TestResult::Success,
+                },
+            )
         };
         let source = ReportSource {
             report_id: crcr_store::hash64(format!("{job}{n}{on_default_branch}").as_bytes()) >> 1,
@@ -142,39 +139,29 @@ async fn test_that_passed_days_ago_does_not_pass_now() {
 async fn messages_of_a_test_sort_by_the_address_and_flaky_runs_are_listed() {
     let site = site(vec![]).await;
     load(&site, "linux", "xx.f.f", true).await;
-    let message = |text: &str| {
-        let run = TestedRun {
-            repository: "acme/widgets".to_owned(),
-            workflow_id: None,
-            workflow: None,
-            run_id: 900,
-            run_attempt: 1,
-            head_branch: Some("main".to_owned()),
-            head_sha: Some("e".repeat(40)),
-            on_default_branch: true,
-            started_at: now() - jiff::SignedDuration::from_mins(5),
-        };
-        (run, text.to_owned())
+    let run = TestedRun {
+        repository: "acme/widgets".to_owned(),
+        workflow_id: None,
+        workflow: None,
+        run_id: 900,
+        run_attempt: 1,
+        head_branch: Some("main".to_owned()),
+        head_sha: Some("e".repeat(40)),
+        on_default_branch: true,
+        started_at: now() - jiff::SignedDuration::from_mins(5),
     };
-    let (run, text) = message("quite another");
     let detail = TestDetail {
         kind: TestDetailKind::Failure,
         type_name: None,
-        message: Some(text),
+        message: Some("quite another".to_owned()),
         text: None,
     };
     let case = TestCase {
-        kind: TestRowKind::Test,
         suite: "s".into(),
         classname: "tests.Class".into(),
-        name: HOSTILE.to_owned(),
         file: Some("test/test_a.py".into()),
-        variant: None,
-        result: TestResult::Failure,
-        time: None,
-        attempts: 1,
-        flaky: false,
         details: vec![detail],
+        ..TestCase::new(HOSTILE.to_owned(), TestResult::Failure)
     };
     let source = ReportSource {
         report_id: 77,

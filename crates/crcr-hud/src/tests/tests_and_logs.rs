@@ -5,24 +5,18 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     use crcr_domain::ci_data::test_row::{
         JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun,
     };
-    use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
+    use crcr_domain::ci_data::test_run::{TestCase, TestResult};
 
     let site = site(vec![]).await;
     assert!(site.get("/tests").await.1.contains("No results of tests are stored"));
     let row = |id: u64, name: &str, result: TestResult, flaky: bool, time: f64| TestRunRow {
         test_id: id,
         case: TestCase {
-            kind: TestRowKind::Test,
             suite: "s".into(),
             classname: "tests.Class".into(),
-            name: name.to_owned(),
-            file: None,
-            variant: None,
-            result,
             time: Some(time),
-            attempts: 1,
             flaky,
-            details: vec![],
+            ..TestCase::new(name.to_owned(), result)
         },
     };
     let hostile = "<script>alert(1)</script>\u{202e}";

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use crcr_domain::ci_data::test_row::{
     JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
 };
-use crcr_domain::ci_data::test_run::{
-    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
-};
+use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestResult};
 use crcr_domain::results::criteria::NamedTestDay;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
@@ -74,17 +72,9 @@ fn report(id: u64, job: &str, rows: Vec<TestRunRow>) -> ReportRows {
 
 fn row(test_id: u64, name: &str, result: TestResult) -> TestRunRow {
     let case = TestCase {
-        kind: TestRowKind::Test,
         suite: "suite".into(),
         classname: "tests.Class".into(),
-        name: name.to_owned(),
-        file: None,
-        variant: None,
-        result,
-        time: None,
-        attempts: 1,
-        flaky: false,
-        details: vec![],
+        ..TestCase::new(name.to_owned(), result)
     };
     TestRunRow { test_id, case }
 }

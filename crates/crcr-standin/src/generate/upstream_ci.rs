@@ -9,9 +9,7 @@ use crcr_domain::ci_data::job_log::{
     NovelLine,
 };
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
-use crcr_domain::ci_data::test_run::{
-    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
-};
+use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestResult};
 use crcr_domain::ci_data::webhook::{WebhookRow, WebhookRowError};
 use crcr_domain::results::facts::{DispatchFact, Fact};
 use crcr_store::hash64;
@@ -593,17 +591,17 @@ impl CiGenerator {
                 TestRunRow {
                     test_id: hash64(identity.as_bytes()),
                     case: TestCase {
-                        kind: TestRowKind::Test,
                         suite: "pytest".into(),
                         classname: (*class).into(),
-                        name: (*name).to_owned(),
                         file: Some((*file).into()),
-                        variant: None,
-                        result: if is_failing { TestResult::Failure } else { TestResult::Success },
                         time: Some(seconds * self.random.random_range(0.8..1.25)),
                         attempts: 1 + u32::from(flaky),
                         flaky,
                         details,
+                        ..TestCase::new(
+                            (*name).to_owned(),
+                            if is_failing { TestResult::Failure } else { TestResult::Success },
+                        )
                     },
                 }
             })

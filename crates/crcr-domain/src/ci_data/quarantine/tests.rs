@@ -18,17 +18,9 @@ fn codes(text: &str) -> Vec<String> {
 
 fn failure(classname: &str, name: &str) -> TestCase {
     TestCase {
-        kind: TestRowKind::Test,
         suite: "suite".into(),
         classname: classname.into(),
-        name: name.to_owned(),
-        file: None,
-        variant: None,
-        result: TestResult::Failure,
-        time: None,
-        attempts: 1,
-        flaky: false,
-        details: vec![],
+        ..TestCase::new(name.to_owned(), TestResult::Failure)
     }
 }
 
