@@ -50,32 +50,6 @@ fn body_of(
     body
 }
 
-#[tokio::test]
-async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
-    let (world, four) = buildkite_world().await.opened("acme/four").await;
-    let (older, newer) = ("ffffffff-older", "00000000-newer");
-    for (build, job, conclusion) in [
-        (older, "build", "success"),
-        (newer, "build", "success"),
-        (newer, "lint", "failure"),
-        (older, "lint", "success"),
-    ] {
-        let body = body_of(&four, build, (job, Some(conclusion)), true);
-        let claims = buildkite_claims(&world, build);
-        assert_eq!(
-            four.report_as(&world, &claims, &body).await,
-            said("completed"),
-            "{build} {job}"
-        );
-        world.later(Duration::from_secs(60));
-    }
-    world.settle().await;
-    let runs = world.github.state().world.check_runs(UPSTREAM);
-    let lint = runs.iter().find(|run| run.name.ends_with("/lint")).expect("it is shown");
-    assert_eq!(lint.conclusion.as_deref(), Some("failure"));
-    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
-}
-
 /// The first report of the older build may be the end of a step, whose start got lost.
 #[tokio::test]
 async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
