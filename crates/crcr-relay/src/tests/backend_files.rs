@@ -20,6 +20,12 @@ const DAY_SECONDS: i64 = 24 * 3600;
 const COMPARE: &str = "GET /repos/acme/upstream/compare/*";
 
 impl World {
+    pub(crate) async fn with_file(repo: &str, text: &str) -> Self {
+        let world = Self::new().await;
+        world.push_file(repo, text).await;
+        world
+    }
+
     /// Pushes the file to the default branch of a backend, and does what follows.
     pub(crate) async fn push_file(&self, repo: &str, text: &str) {
         self.github.state().world.put_file(repo, FILE, text);
@@ -61,8 +67,7 @@ fn all_but(repos: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_version() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {events: [push]}\n").await;
     let left_out = world.event("opened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/two"]));
     let status = world.status_of(&left_out, "acme/two").await;
@@ -85,8 +90,7 @@ async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_ve
 
 #[tokio::test]
 async fn a_file_that_could_not_be_read_for_a_while_is_in_force_again() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {events: [push]}\n").await;
     let forbidden = Fault::Answer {
         status: StatusCode::FORBIDDEN,
         retry_after: None,
@@ -106,8 +110,7 @@ async fn a_file_that_could_not_be_read_for_a_while_is_in_force_again() {
 
 #[tokio::test]
 async fn a_file_that_is_too_large_shows_on_the_page_and_is_no_outage() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {events: [push]}\n").await;
     world.push_file("acme/two", &"#".repeat(70 * 1024)).await;
     let file = world.file_of("acme/two").await;
     assert_eq!(file.problem.as_deref(), Some("it is larger than 64 KiB"));
@@ -119,8 +122,7 @@ async fn a_file_that_is_too_large_shows_on_the_page_and_is_no_outage() {
 
 #[tokio::test]
 async fn a_file_that_was_never_good_leaves_everything_dispatched() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: [").await;
+    let world = World::with_file("acme/two", "dispatch: [").await;
     assert!(world.file_of("acme/two").await.problem.is_some());
     world.event("opened").await;
     assert_eq!(world.dispatched(), ALL);
@@ -329,8 +331,7 @@ async fn only_the_newest_head_is_dispatched_after_the_quiet_time_and_the_check_r
 
 #[tokio::test]
 async fn a_head_is_held_back_for_its_whole_quiet_time_even_if_the_relay_stops_meanwhile() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {quiet-minutes: 10}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {quiet-minutes: 10}\n").await;
     let id = world.event("opened").await;
     world.dispatched();
     let key = state_records::dispatch_key(&id, &RepoName::new("acme/two").unwrap());
@@ -359,8 +360,7 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
 
 #[tokio::test]
 async fn pull_request_that_is_closed_and_opened_again_within_a_second_is_tested() {
-    let world = World::new().await;
-    world.push_file("acme/four", "dispatch: {quiet-minutes: 10}\n").await;
+    let world = World::with_file("acme/four", "dispatch: {quiet-minutes: 10}\n").await;
     world.event("opened").await;
     world.change(|pull| pull.open = false);
     let closed = world.pull_request("closed");
@@ -414,8 +414,7 @@ async fn a_head_is_dispatched_again_only_if_its_run_may_have_been_cancelled() {
 
 #[tokio::test]
 async fn a_head_that_was_dispatched_before_it_became_a_draft_isnt_dispatched_when_it_is_ready() {
-    let world = World::new().await;
-    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    let world = World::with_file("acme/four", "dispatch: {drafts: skip}\n").await;
     world.event("opened").await;
     assert_eq!(world.dispatched(), ALL);
     world.change(|pull| pull.draft = true);
@@ -428,8 +427,7 @@ async fn a_head_that_was_dispatched_before_it_became_a_draft_isnt_dispatched_whe
 
 #[tokio::test]
 async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_take_none() {
-    let world = World::new().await;
-    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    let world = World::with_file("acme/four", "dispatch: {drafts: skip}\n").await;
     world.change(|pull| pull.draft = true);
     world.event("opened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/four"]));
@@ -472,8 +470,7 @@ async fn draft_that_becomes_ready_while_its_dispatch_waits_is_not_lost() {
 
 #[tokio::test]
 async fn draft_that_becomes_ready_after_its_backend_began_to_take_drafts_is_not_lost() {
-    let world = World::new().await;
-    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    let world = World::with_file("acme/four", "dispatch: {drafts: skip}\n").await;
     world.change(|pull| pull.draft = true);
     world.event("opened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/four"]));
@@ -542,8 +539,7 @@ async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_che
 
 #[tokio::test]
 async fn one_strangers_heads_leave_room_for_the_next_authors_on_the_same_day() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {max-per-day: 8}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {max-per-day: 8}\n").await;
     let head = async |n: usize, author: &str, is_stranger: bool| {
         world.change(|pull| {
             pull.head_sha = format!("{n:040x}");
@@ -575,8 +571,7 @@ async fn one_strangers_heads_leave_room_for_the_next_authors_on_the_same_day() {
 
 #[tokio::test]
 async fn required_check_of_a_backend_that_comes_to_l4_doesnt_wait_for_the_next_day() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
     world.event("opened").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     let waiting = world.event("synchronize").await;
@@ -589,8 +584,7 @@ async fn required_check_of_a_backend_that_comes_to_l4_doesnt_wait_for_the_next_d
 
 #[tokio::test]
 async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
     world.event("opened").await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     let left_out = world.event("synchronize").await;
@@ -622,8 +616,7 @@ impl World {
 
 #[tokio::test]
 async fn a_try_that_fails_doesnt_take_another_place_of_the_day() {
-    let world = World::new().await;
-    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    let world = World::with_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
     let route = "POST /repos/acme/two/dispatches";
     world.github.state().world.fail(route, 1, Fault::status(502));
     world.send(&world.pull_request("opened")).await;
@@ -634,8 +627,7 @@ async fn a_try_that_fails_doesnt_take_another_place_of_the_day() {
 
 #[tokio::test]
 async fn rerun_sends_what_was_left_out_whatever_the_file_says() {
-    let world = World::new().await;
-    world.push_file("acme/four", "dispatch: {events: [push]}\n").await;
+    let world = World::with_file("acme/four", "dispatch: {events: [push]}\n").await;
     world.event("opened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/four"]));
     let state = world.github.state();

@@ -172,8 +172,7 @@ async fn check_run_whose_reopening_was_not_confirmed_ends_when_the_label_is_remo
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 1, Fault::ResetAfterwards);
     let again = three.run_again();
-    again.on_github(&world, "in_progress", None);
-    again.start(&world).await;
+    again.begin(&world).await;
     world.work().await;
     assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)));
     world.label(false).await;

@@ -151,8 +151,7 @@ pub(crate) async fn unproven_lost_or_labelled_job_has_no_check_run() {
 #[tokio::test]
 pub(crate) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     world.wait(MINUTE).await;
     assert_eq!(four.without_token().end(&world, "success").await, said("completed"));
     assert_eq!(checks_after(&world, MINUTE).await[1], check(JOB, "completed", Some("cancelled")));
@@ -185,8 +184,7 @@ pub(crate) async fn passing_rerun_unblocks_the_merge() {
     world.wait(MINUTE).await;
     assert_eq!(ended(&world), None, "open again before the first report of the new attempt");
     again.start(&world).await;
-    again.on_github(&world, "completed", Some("success"));
-    again.end(&world, "success").await;
+    again.finish(&world, "success").await;
     assert_eq!(ended_after(&world, MINUTE).await.as_deref(), Some("success"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
 }
@@ -242,12 +240,10 @@ pub(crate) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     world.event("reopened").await;
     let second = Downstream { run: 9200, ..received(&world)("acme/four") };
     assert_eq!(verdict(&world).0, "queued");
-    second.on_github(&world, "in_progress", None);
-    second.start(&world).await;
+    second.begin(&world).await;
     world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress");
-    second.on_github(&world, "completed", Some("success"));
-    second.end(&world, "success").await;
+    second.finish(&world, "success").await;
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
 }
 
@@ -266,8 +262,7 @@ pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
         run: RUN,
         attempt: 1,
     };
-    second.on_github(&world, "completed", Some("success"));
-    second.end(&world, "success").await;
+    second.finish(&world, "success").await;
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("success"));
     world.wait(3 * HOUR).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the first one never started");
@@ -277,8 +272,7 @@ pub(crate) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
 pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
 {
     let (world, first) = World::listening(&[]).await.opened("acme/four").await;
-    first.on_github(&world, "in_progress", None);
-    first.start(&world).await;
+    first.begin(&world).await;
     world.settle().await;
     world.change(|_| {});
     world.event("reopened").await;
@@ -298,8 +292,7 @@ pub(crate) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
 pub(crate) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     assert_eq!(ended_after(&world, 2 * HOUR + MINUTE).await.as_deref(), Some("failure"));
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     press_rerun(&world).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     assert_eq!(verdict(&world).0, "in_progress");
@@ -420,8 +413,7 @@ pub(crate) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_r
 #[tokio::test]
 pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     world.work().await;
     world.enforce("L2: [acme/four]\n").await;
     world.wait(5 * MINUTE).await;
@@ -590,8 +582,7 @@ pub(crate) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_aft
     let github = &world.github.state().world;
     world.send_and_work("opened").await;
     let first = received(&world)("acme/four");
-    first.on_github(&world, "in_progress", None);
-    first.start(&world).await;
+    first.begin(&world).await;
     world.work().await;
     world.change(|_| {});
     world.send_and_work("reopened").await;
@@ -614,8 +605,7 @@ pub(crate) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_aft
 #[tokio::test]
 async fn relay_without_an_allowlist_leaves_check_runs_as_they_are() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     world.work().await;
     let before = checks(&world);
     // After the restart, neither the store nor upstream can tell it.

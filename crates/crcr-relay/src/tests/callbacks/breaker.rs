@@ -297,8 +297,7 @@ pub(crate) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open
 async fn while_the_breaker_is_open_a_strangers_lost_job_makes_no_failure_neutral() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
     let strangers = strangers_run_after(&world, "failure").await;
-    strangers.on_github(&world, "in_progress", None);
-    strangers.start(&world).await;
+    strangers.begin(&world).await;
     world.wait(2 * MINUTE).await;
     stranger(&world, "closed", HEAD).await;
     strangers.on_github(&world, "completed", Some("cancelled"));

@@ -301,8 +301,7 @@ async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
     };
     let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
     world.relay.commit(batch).await.unwrap();
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     let errors = world.work().await;
     assert!(errors.iter().all(|error| error.contains("calls of this hour")), "{errors:?}");
     assert_eq!(errors.len(), 1);

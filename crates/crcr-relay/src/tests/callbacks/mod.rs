@@ -107,6 +107,18 @@ impl Downstream {
         self.end(world, conclusion).await;
     }
 
+    /// The run goes on, and its job has started.
+    pub(crate) async fn begin(&self, world: &World) {
+        self.on_github(world, "in_progress", None);
+        self.start(world).await;
+    }
+
+    /// The run and its job, which has started before, end in this way.
+    pub(crate) async fn finish(&self, world: &World, conclusion: &str) {
+        self.on_github(world, "completed", Some(conclusion));
+        self.end(world, conclusion).await;
+    }
+
     /// Sets the run's state on GitHub.
     pub(crate) fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
         self.workflow_on_github(world, "ci.yml", status, conclusion);

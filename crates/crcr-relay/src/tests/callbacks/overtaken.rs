@@ -24,8 +24,7 @@ const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 #[tokio::test]
 pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     let slow = lease_verdict(&world).await;
     let state = world.github.state();
     let before = state.world.count(UPDATES);
@@ -38,8 +37,7 @@ pub(crate) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
         while state.world.count(UPDATES) == before {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        four.on_github(&world, "completed", Some("success"));
-        four.end(&world, "success").await;
+        four.finish(&world, "success").await;
         world.work_after(Duration::from_secs(5 * 60)).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
     };
@@ -130,12 +128,10 @@ fn late(status: &'static str) -> CheckRun {
 #[tokio::test]
 pub(crate) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last() {
     let (world, four) = World::new().await.opened("acme/four").await;
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     let task = lease_verdict(&world).await;
     stop_within(&world, &task, UPDATES).await;
-    four.on_github(&world, "completed", Some("success"));
-    four.end(&world, "success").await;
+    four.finish(&world, "success").await;
     world.wait(Duration::from_secs(100)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
     let runs = world.github.state().world.check_runs(UPSTREAM);
@@ -205,8 +201,7 @@ pub(crate) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
     world.event("reopened").await;
     assert_eq!(all(), [ended("success"), open("queued")]);
     let again = received(&world)("acme/four").in_run(RUN + 1);
-    again.on_github(&world, "in_progress", None);
-    again.start(&world).await;
+    again.begin(&world).await;
     world.work().await;
     assert_eq!(all(), [ended("success"), open("in_progress")]);
     again.complete(&world, "failure").await;
@@ -214,8 +209,7 @@ pub(crate) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
     assert_eq!(all(), [ended("success"), ended("failure")]);
     // The answer to the creation is lost, and comes much later than the end of the run.
     let third = again.run_again();
-    third.on_github(&world, "in_progress", None);
-    third.start(&world).await;
+    third.begin(&world).await;
     let task = lease_verdict(&world).await;
     stop_within(&world, &task, CREATIONS).await;
     third.complete(&world, "success").await;

@@ -147,8 +147,7 @@ async fn merge_base_that_is_between_two_of_its_jobs_is_not_run_again_for_the_nex
     fail_twice(&world, next_head(&world, 1).await).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "its tests are still to come");
     probe.start(&world).await;
-    probe.on_github(&world, "completed", Some("success"));
-    probe.end(&world, "success").await;
+    probe.finish(&world, "success").await;
     world.work().await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let shown = runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary;
@@ -678,8 +677,7 @@ async fn other_tests_that_fail_in_between_are_not_taken_for_the_one_that_is_sear
 
 #[tokio::test]
 async fn a_broken_file_shows_on_the_backends_page() {
-    let world = World::new().await;
-    world.push_file("acme/two", "probes: {rerun: 1}\n").await;
+    let world = World::with_file("acme/two", "probes: {rerun: 1}\n").await;
     let text = page(&world, "/crcr/acme/two").await;
     assert!(
         text.contains("`rerun` isn&#39;t a key") || text.contains("`rerun` isn't a key"),

@@ -74,13 +74,11 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     let world = World::new().await;
     uptime::beat(&world.relay).await.unwrap();
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "in_progress", None);
-    four.start(&world).await;
+    four.begin(&world).await;
     world.work().await;
     let backup = world.backup();
     let backup_at = backup.1;
-    four.on_github(&world, "completed", Some("success"));
-    four.end(&world, "success").await;
+    four.finish(&world, "success").await;
     world.work_after(5 * Duration::from_secs(60)).await;
     assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
 
@@ -98,14 +96,12 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     let again = received(&world)("acme/four");
     assert_eq!(again.client_payload, four.client_payload, "the same dispatch");
     let again = Downstream { run: RUN + 1, ..again };
-    again.on_github(&world, "in_progress", None);
-    again.start(&world).await;
+    again.begin(&world).await;
     for _ in 0..5 {
         world.work_after(Duration::from_secs(60)).await;
         assert_eq!(conclusion(&world).1, None);
     }
-    again.on_github(&world, "completed", Some("success"));
-    again.end(&world, "success").await;
+    again.finish(&world, "success").await;
     world.work_after(2 * Duration::from_secs(60)).await;
     assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
     let job = checks(&world).into_iter().find(|(name, ..)| name == JOB).unwrap();

@@ -99,8 +99,7 @@ pub(crate) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
     // Those that are closed again have their runs cancelled.
     for end in ["success", "cancelled"] {
         let (world, four) = World::new().await.opened("acme/four").await;
-        four.on_github(&world, "in_progress", None);
-        four.start(&world).await;
+        four.begin(&world).await;
         world.wait(MINUTE).await;
         for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
             let draft = draft_of_the_author(&world, 100 + number).await.in_run(RUN + 1 + number);
@@ -363,12 +362,10 @@ pub(crate) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_
     for end in ["failure", "success"] {
         let world = World::new().await;
         let strangers = strangers_run_after(&world, end).await;
-        strangers.on_github(&world, "in_progress", None);
-        strangers.start(&world).await;
+        strangers.begin(&world).await;
         world.wait(2 * MINUTE).await;
         stranger(&world, "closed", HEAD).await;
-        strangers.on_github(&world, "completed", Some("cancelled"));
-        strangers.end(&world, "cancelled").await;
+        strangers.finish(&world, "cancelled").await;
         assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some(end));
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(end));
     }
@@ -380,8 +377,7 @@ pub(crate) async fn job_of_a_strangers_cancelled_run_that_is_never_heard_of_agai
  {
     let world = World::new().await;
     let strangers = strangers_run_after(&world, "success").await;
-    strangers.on_github(&world, "in_progress", None);
-    strangers.start(&world).await;
+    strangers.begin(&world).await;
     world.wait(2 * MINUTE).await;
     stranger(&world, "closed", HEAD).await;
     strangers.on_github(&world, "completed", Some("cancelled"));

@@ -143,14 +143,12 @@ pub(crate) async fn another_pull_request_without_the_label_does_not_skip_the_che
     let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let three = open(&world).await("acme/three");
-    three.on_github(&world, "in_progress", None);
-    three.start(&world).await;
+    three.begin(&world).await;
     world.work().await;
     stranger(&world, "opened", HEAD).await;
     world.wait(MINUTE).await;
     assert_eq!(of(&world, THREE), Some(("in_progress".to_owned(), None)));
-    three.on_github(&world, "completed", Some("success"));
-    three.end(&world, "success").await;
+    three.finish(&world, "success").await;
     world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
 }
@@ -403,8 +401,7 @@ pub(crate) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
 #[tokio::test]
 pub(crate) async fn run_that_was_deleted_after_it_passed_has_passed() {
     let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
-    ci.on_github(&world, "completed", Some("success"));
-    ci.end(&world, "success").await;
+    ci.finish(&world, "success").await;
     assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"));
     world.github.state().runs.add(Run {
         id: RUN,
@@ -472,8 +469,7 @@ pub(crate) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
     world.github.state().world.install("acme/four");
     ci.on_github(&world, "completed", Some("success"));
     let again = ci.run_again();
-    again.on_github(&world, "completed", Some("success"));
-    again.end(&world, "success").await;
+    again.finish(&world, "success").await;
     assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"));
 }
 
@@ -492,8 +488,7 @@ pub(crate) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_mo
     };
     silent(RUN + 1);
     silent(RUN + 2);
-    ci.on_github(&world, "completed", Some("success"));
-    ci.end(&world, "success").await;
+    ci.finish(&world, "success").await;
     world.wait(2 * MINUTE).await;
     assert!(title(&world).contains("may be this commit's is open"), "{}", title(&world));
     world.github.state().world.uninstall("acme/four");
@@ -564,8 +559,7 @@ pub(crate) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
 pub(crate) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
     for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
         let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-        four.on_github(&world, "in_progress", None);
-        four.start(&world).await;
+        four.begin(&world).await;
         world.work().await;
         world.settle_with(meanwhile).await;
         assert_eq!(ended(&world).as_deref(), Some("neutral"), "re-evaluated at once");
@@ -611,8 +605,7 @@ pub(crate) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
     let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.end(&world, "failure").await;
+    four.finish(&world, "failure").await;
     world.wait(2 * MINUTE).await;
     world.settle_with("L3:\n  npu:\n    acme/four: [dave]\n").await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
@@ -632,8 +625,7 @@ async fn check_of_a_backend_that_goes_from_l4_to_l3_tells_of_no_label_that_was_r
 #[tokio::test]
 pub(crate) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
-    four.on_github(&world, "completed", Some("failure"));
-    four.end(&world, "failure").await;
+    four.finish(&world, "failure").await;
     world.wait(2 * MINUTE).await;
     world.settle_with("L4:\n  - Acme/Four: [dave]\n").await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
@@ -686,8 +678,7 @@ pub(crate) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_t
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
     world.deliver("push", &push).await;
     let four = received(&world)("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.end(&world, "failure").await;
+    four.finish(&world, "failure").await;
     world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH), None);
     let pull = PullRequest::from_fork(8, UPSTREAM, HEAD, state.clock.now());
