@@ -92,10 +92,8 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
 #[tokio::test]
 async fn repositories_branches_and_search_lead_to_the_branch() {
     let site = site_with_jobs("main").await;
-    let (_, page) = site.get("/hud").await;
-    assert!(page.contains("<a href=\"/hud/acme/tree\">"), "{page}");
-    let (_, page) = site.get("/hud/acme/tree").await;
-    assert!(page.contains("<a href=\"/hud/acme/tree/main\">"), "{page}");
+    site.page_with("/hud", "<a href=\"/hud/acme/tree\">").await;
+    site.page_with("/hud/acme/tree", "<a href=\"/hud/acme/tree/main\">").await;
     for (text, expected) in [
         ("%2371", "/pr/71"),
         ("71", "/pr/71"),
@@ -415,8 +413,7 @@ async fn commit_whose_run_was_cancelled_before_it_had_jobs_is_not_green() {
     assert_eq!(now["branches"][0]["green"]["sha"], "a1".repeat(20), "{now}");
     let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
     assert!(grid["commits"][0].to_string().contains("\"state\":\"cancelled\""), "{grid}");
-    let (_, page) = site.get(&format!("/failure/{UPSTREAM}/{}", 9000 + 0xb2)).await;
-    assert!(page.contains("This run was cancelled"), "{page}");
+    site.page_with(&format!("/failure/{UPSTREAM}/{}", 9000 + 0xb2), "This run was cancelled").await;
 }
 
 #[tokio::test]

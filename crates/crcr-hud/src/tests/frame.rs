@@ -51,8 +51,7 @@ async fn nothing_and_nonsense_have_words_of_their_own() {
         assert_eq!(status, expected, "{path}");
         assert!(page.contains("All backends"), "{path}: {page}");
     }
-    let (_, page) = site.get("/pr/1").await;
-    assert!(page.contains("nothing is stored about pull request 1"), "{page}");
+    let page = site.page_with("/pr/1", "nothing is stored about pull request 1").await;
     assert!(page.contains("This pull request on GitHub") && !page.contains("Is it one"), "{page}");
 }
 

@@ -227,8 +227,7 @@ async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
         group["failures"].as_u64().unwrap(),
         "every failure is there once"
     );
-    let (_, page) = site.get("/failures?days=30").await;
-    assert!(page.contains("/failures?list=jobs&amp;like="), "{page}");
+    let page = site.page_with("/failures?days=30", "/failures?list=jobs&amp;like=").await;
     for wrong in ["sort=odd", "before=odd&list=jobs", "like=odd", "page=99"] {
         assert_eq!(site.get(&format!("/failures?{wrong}")).await.0, 400, "{wrong}");
     }
@@ -427,8 +426,7 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
     let flaky = &found["entries"][0];
     assert_eq!(flaky["owner"], "grace-example", "{flaky}");
     assert!(flaky["flaky"].as_u64().unwrap() > 0, "it is quarantined because it is flaky: {flaky}");
-    let (_, page) = site.get("/quarantine?q=nothing").await;
-    assert!(page.contains("No such test is quarantined"), "{page}");
+    site.page_with("/quarantine?q=nothing", "No such test is quarantined").await;
     let (status, page) = site.get("/quarantine?repo=acme/other").await;
     assert!(status == 200 && page.contains("No quarantine file"), "{page}");
     let site = site.with_logs("file:/none", |hud| {

@@ -125,6 +125,13 @@ impl Site {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// The page at this path, which has this text.
+    async fn page_with(&self, path: &str, text: &str) -> String {
+        let (_, page) = self.get(path).await;
+        assert!(page.contains(text), "{page}");
+        page
+    }
+
     async fn json(&self, path: &str) -> serde_json::Value {
         let (status, body) = self.get(path).await;
         assert_eq!(status, StatusCode::OK, "{path}: {body}");

@@ -69,8 +69,7 @@ async fn pull_requests_filter_and_sort_by_the_address() {
     }
     assert_eq!(numbers("author=nobody").await, [0; 0]);
     assert_eq!(numbers("backend=no-such").await, [0; 0]);
-    let (_, page) = site.get("/prs?sort=-number").await;
-    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    let page = site.page_with("/prs?sort=-number", "aria-sort=\"descending\"").await;
     let nothing = "<td class=\"message none\" data-label=\"Fault\">";
     assert!(page.contains(nothing), "it takes no line on a phone: {page}");
     let old = numbers("before=2026-09-10T00:00:00Z").await;
@@ -97,8 +96,7 @@ async fn closed_pull_request_is_not_open_and_without_webhooks_the_page_says_so()
     assert!(!pulls["pulls"].as_array().unwrap().is_empty(), "those that were dispatched");
     assert!(bare.get("/prs").await.1.contains("aren't known"));
     let empty = self::site(vec![]).await;
-    let (_, page) = empty.get("/").await;
-    assert!(page.contains("Which others are open isn't known"), "{page}");
+    empty.page_with("/", "Which others are open isn't known").await;
 }
 
 #[tokio::test]
@@ -297,8 +295,7 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         url::form_urlencoded::byte_serialize(pull["title"].as_str().unwrap().as_bytes()).collect();
     let (_, page) = site.get(&format!("/search?q={title}")).await;
     assert!(page.contains("<h2>Pull requests</h2>"), "several are grouped by kind: {page}");
-    let (_, page) = site.get("/search?q=example").await;
-    assert!(page.contains("<h1>Search for <bdi>example</bdi></h1>"), "{page}");
+    let page = site.page_with("/search?q=example", "<h1>Search for <bdi>example</bdi></h1>").await;
     assert!(page.contains("<h2>Backends</h2>"), "{page}");
 }
 
@@ -570,8 +567,7 @@ async fn dispatch_that_started_no_run_was_told_of_all_the_same() {
         sent(DispatchFactStatus::Dead, "b"),
     ])
     .await;
-    let (_, page) = site.get("/").await;
-    assert!(page.contains("torch-aurora</bdi></a> never started a run for "), "{page}");
+    let page = site.page_with("/", "torch-aurora</bdi></a> never started a run for ").await;
     let (_, given_up) = page.split_once("torch-aurora</bdi></a> was not told of ").unwrap();
     assert!(given_up.contains("</time>: given up"), "{page}");
 }

@@ -183,8 +183,7 @@ async fn messages_of_a_test_sort_by_the_address_and_flaky_runs_are_listed() {
     assert_eq!(first("-failures").await, "quite another");
     assert_eq!(first("newest").await, "quite another");
     assert!(first("oldest").await.contains("expected"));
-    let (_, page) = site.get("/test/acme/widgets?id=abc&messages=newest").await;
-    assert!(page.contains("messages=-newest#messages"), "{page}");
+    site.page_with("/test/acme/widgets?id=abc&messages=newest", "messages=-newest#messages").await;
     let (status, page) = site.get("/test/acme/widgets?id=abc&messages=odd").await;
     assert!(status == 400 && page.contains("`messages`"), "{page}");
     let flaky = site.json("/api/v1/test/acme/widgets?id=abc&runs=flaky").await;

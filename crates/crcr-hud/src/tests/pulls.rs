@@ -275,8 +275,7 @@ async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     site.hud.results.append_webhooks(rows.to_vec()).await.unwrap();
     let pull = site.json("/api/v1/pulls/7").await;
     assert_eq!(pull["in_tree"][0]["name"], "lint 2", "failures first");
-    let (_, page) = site.get("/pr/7").await;
-    assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
+    let page = site.page_with("/pr/7", "<p>1 failed, 1 passed, 0 still to end</p>").await;
     assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
 }
 
@@ -299,11 +298,9 @@ async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
         (&json!("untold"), &json!("skipped"))
     );
     assert_eq!(site.json("/api/v1/now").await["green"], 0);
-    let (_, page) = site.get("/pr/7").await;
-    assert!(page.contains("Nothing blocks: no backend at L4 ran"), "{page}");
+    let page = site.page_with("/pr/7", "Nothing blocks: no backend at L4 ran").await;
     assert!(!page.contains("passed: ") && page.contains("skipped: "), "{page}");
-    let (_, page) = site.get("/prs").await;
-    assert!(page.contains("torch-aurora: skipped"), "{page}");
+    site.page_with("/prs", "torch-aurora: skipped").await;
 }
 
 #[tokio::test]
@@ -320,8 +317,7 @@ async fn results_of_an_older_head_block_no_newer_one_that_nobody_was_told_of() {
     assert_eq!(pulls["pulls"][0]["standing"], "untold", "{pulls}");
     let pull = site.json("/api/v1/pulls/7").await;
     assert_eq!((&pull["head_sha"], &pull["backends"]), (&json!(newer), &json!([])), "{pull}");
-    let (_, page) = site.get("/pr/7").await;
-    assert!(page.contains("No backend at L3 or L4 was told of this commit"), "{page}");
+    let page = site.page_with("/pr/7", "No backend at L3 or L4 was told of this commit").await;
     assert!(!page.contains("Blocked by"), "{page}");
     let older = &pull["heads"][1]["sha"];
     assert_eq!(*older, "f2".repeat(20));
@@ -433,6 +429,5 @@ async fn each_of_sixty_heads_of_a_pull_request_is_found() {
     let pull = site.json("/api/v1/pulls/7?head=6969696969").await;
     assert_eq!((&pull["head_sha"], &pull["is_older"]), (&json!("69".repeat(20)), &json!(true)));
     assert!(pull["older_heads"].as_u64().unwrap() >= 60, "{}", pull["older_heads"]);
-    let (_, page) = site.get("/pr/7").await;
-    assert!(page.contains("older heads more: "), "{page}");
+    site.page_with("/pr/7", "older heads more: ").await;
 }

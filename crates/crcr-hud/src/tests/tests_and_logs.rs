@@ -193,10 +193,8 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert!(page.contains(" on abc · CRCR</title>"), "tabs of one job tell its commits: {page}");
     let before = "<strong>Not only here</strong>: <bdi>acme/gadgets</bdi> had this failure before";
     assert!(page.contains(before), "it isn't the fault of the commit: {page}");
-    let (_, page) = site.get("/failure/acme/widgets/3").await;
-    assert!(page.contains("<strong>Only here</strong>: nobody else"), "{page}");
-    let (_, page) = site.get("/failure/acme/widgets/4").await;
-    assert!(page.contains("GitHub has no log of this job"), "{page}");
+    site.page_with("/failure/acme/widgets/3", "<strong>Only here</strong>: nobody else").await;
+    let page = site.page_with("/failure/acme/widgets/4", "GitHub has no log of this job").await;
     assert!(!page.contains("GitHub may still have it"), "it says both: {page}");
     assert_eq!(site.get("/failure/acme/widgets/2").await.0, 404, "it is of another repository");
     assert_eq!(site.get("/failure/acme/widgets/x").await.0, 400);

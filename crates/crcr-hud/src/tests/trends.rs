@@ -61,8 +61,7 @@ async fn listed(site: &Site, path: &str) -> Vec<serde_json::Value> {
         found.extend(page["jobs"].as_array().unwrap().iter().cloned());
         let (Some(older), job) = (page["older"].as_str(), &page["older_job"]) else { break };
         more = format!("&before={older}&before_job={job}");
-        let (_, html) = site.get(&format!("{path}{more}")).await;
-        assert!(html.contains("/failure/acme/upstream/"), "{html}");
+        site.page_with(&format!("{path}{more}"), "/failure/acme/upstream/").await;
     }
     found
 }
@@ -106,8 +105,7 @@ async fn each_count_of_ended_jobs_leads_to_a_list_of_as_many() {
     }
     assert!(!page.contains("data-label=\"Runner\""), "each would have what was asked for: {page}");
     assert!(site.get("/jobs?window=30d").await.1.contains("data-label=\"Runner\""));
-    let (_, none) = site.get("/jobs?runner=no-such").await;
-    assert!(none.contains("No such job ended"), "{none}");
+    site.page_with("/jobs?runner=no-such", "No such job ended").await;
     for wrong in ["window=1y", "state=odd", "before=x", "before_job=-1", "repo=x"] {
         let (status, page) = site.get(&format!("/jobs?{wrong}")).await;
         let name = wrong.split('=').next().unwrap();
@@ -130,8 +128,7 @@ async fn tables_of_trends_sort_by_each_column_both_ways() {
         other.reverse();
         assert_eq!(one, other, "{sort}");
     }
-    let (_, page) = site.get("/trends?sort=-name").await;
-    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    let page = site.page_with("/trends?sort=-name", "aria-sort=\"descending\"").await;
     assert!(page.contains("sort=name\">Labels"), "a second click turns it around: {page}");
 }
 
@@ -157,8 +154,7 @@ async fn job_and_runner_that_ended_weeks_ago_are_found_where_they_are_printed() 
         let found = site.json(&format!("/api/v1/search?q={text}")).await;
         let path = format!("/trends?window=90d&{asked}");
         assert_eq!(found["page"], path, "{text}: {found}");
-        let (_, page) = site.get(&path).await;
-        assert!(page.contains(shown), "{page}");
+        site.page_with(&path, shown).await;
     }
 }
 
