@@ -364,7 +364,7 @@ fn workflows(files: &[WorkflowFile], judged: &WorkflowJudgement, env: &Env) -> V
     if dispatched.is_empty() {
         let message = "no workflow on the default branch starts on `repository_dispatch`";
         let mut results = vec![CheckResult::error("workflow", message, TEMPLATE)];
-        let exposures = Exposure::ALL.iter().map(|exposure| exposure.check());
+        let exposures = Exposure::ALL.iter().map(|exposure| exposure.as_str());
         let checks = ["event-types", "id-token", "pinned"];
         for check in checks.into_iter().chain(exposures) {
             results.push(CheckResult::not_checked(check, "there is no such workflow"));

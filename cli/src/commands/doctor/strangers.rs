@@ -10,8 +10,8 @@ use crate::env_vars::{self, Env};
 pub fn every_result(judged: &WorkflowJudgement, env: &Env) -> Vec<CheckResult> {
     let result = |exposure: Exposure| {
         found(exposure, judged, env).unwrap_or_else(|| match unknown(judged) {
-            Some(unknown) => CheckResult::not_checked(exposure.check(), unknown),
-            None => CheckResult::ok(exposure.check(), exposure.held()),
+            Some(unknown) => CheckResult::not_checked(exposure.as_str(), unknown),
+            None => CheckResult::ok(exposure.as_str(), exposure.held()),
         })
     };
     Exposure::ALL.into_iter().map(result).collect()
@@ -29,7 +29,7 @@ pub fn unknown(judged: &WorkflowJudgement) -> Option<String> {
 
 fn found(exposure: Exposure, judged: &WorkflowJudgement, env: &Env) -> Option<CheckResult> {
     let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
-    let (check, jobs) = (exposure.check(), judged.found.iter().filter(|(of, _)| *of == exposure));
+    let (check, jobs) = (exposure.as_str(), judged.found.iter().filter(|(of, _)| *of == exposure));
     let jobs: Vec<_> = jobs.map(|(_, job)| job.clone()).collect();
     if jobs.is_empty() {
         return None;

@@ -22,50 +22,21 @@ pub enum Exposure {
     ForkRunner,
 }
 
-impl Exposure {
-    pub const ALL: [Self; 17] = [
-        Self::Token,
-        Self::WritePermission,
-        Self::Secret,
-        Self::GitCredentials,
-        Self::Cache,
-        Self::RoleWithoutEnvironment,
-        Self::SharedRunner,
-        Self::ArtifactName,
-        Self::ArtifactPath,
-        Self::ArtifactToEnvironment,
-        Self::ArtifactInScript,
-        Self::OutputInScript,
-        Self::EventInScript,
-        Self::EventAsCode,
-        Self::EventToEnvironment,
-        Self::ReportedConclusion,
-        Self::ForkRunner,
-    ];
-
-    /// The stable code of the check.
-    pub fn check(self) -> &'static str {
-        match self {
-            Self::Token => "token-exposed",
-            Self::WritePermission => "write-permission",
-            Self::Secret => "secret-exposed",
-            Self::GitCredentials => "git-credentials",
-            Self::Cache => "cache-mode",
-            Self::RoleWithoutEnvironment => "role-environment",
-            Self::SharedRunner => "shared-runner",
-            Self::ArtifactName => "artifact-name",
-            Self::ArtifactPath => "artifact-path",
-            Self::ArtifactToEnvironment => "artifact-to-environment",
-            Self::ArtifactInScript => "artifact-in-script",
-            Self::OutputInScript => "output-in-script",
-            Self::EventInScript => "untrusted-expression",
-            Self::EventAsCode => "event-as-code",
-            Self::EventToEnvironment => "event-to-environment",
-            Self::ReportedConclusion => "reported-conclusion",
-            Self::ForkRunner => "fork-runner",
-        }
+// The names are the stable codes of the checks.
+crcr_domain::names! {
+    Exposure {
+        Token "token-exposed", WritePermission "write-permission", Secret "secret-exposed",
+        GitCredentials "git-credentials", Cache "cache-mode",
+        RoleWithoutEnvironment "role-environment", SharedRunner "shared-runner",
+        ArtifactName "artifact-name", ArtifactPath "artifact-path",
+        ArtifactToEnvironment "artifact-to-environment", ArtifactInScript "artifact-in-script",
+        OutputInScript "output-in-script", EventInScript "untrusted-expression",
+        EventAsCode "event-as-code", EventToEnvironment "event-to-environment",
+        ReportedConclusion "reported-conclusion", ForkRunner "fork-runner",
     }
+}
 
+impl Exposure {
     /// What holds where nothing was found.
     pub fn held(self) -> &'static str {
         match self {

@@ -28,7 +28,7 @@ pub fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
 
 pub fn codes_of(files: &[(&str, &str)]) -> Vec<&'static str> {
     let mut codes: Vec<_> =
-        judge(files).found.into_iter().map(|(exposure, _)| exposure.check()).collect();
+        judge(files).found.into_iter().map(|(exposure, _)| exposure.as_str()).collect();
     codes.dedup();
     codes
 }
@@ -173,7 +173,7 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
 
 #[test]
 fn each_exposure_has_a_code_of_its_own() {
-    let mut codes: Vec<_> = Exposure::ALL.iter().map(|exposure| exposure.check()).collect();
+    let mut codes: Vec<_> = Exposure::ALL.iter().map(|exposure| exposure.as_str()).collect();
     codes.sort_unstable();
     codes.dedup();
     assert_eq!(codes.len(), Exposure::ALL.len());
