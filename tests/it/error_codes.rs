@@ -107,7 +107,7 @@ fn page_of_errors_has_every_check_of_the_doctor() {
     let sources = [
         (doctor, r#"CheckResult::\w+\(\s*"([^"]+)""#),
         (doctor, r#"const (?:\w*CHECK|FORMS|INSTALLED|PERMISSIONS): &str = "([^"]+)""#),
-        ("cli/src/commands/stranger_code/exposure.rs", r#"Self::\w+ => "((?:[a-z]+-)+[a-z]+)""#),
+        ("cli/src/commands/stranger_code/exposure.rs", r#"[A-Z]\w+ "((?:[a-z]+-)+[a-z]+)","#),
     ];
     let checks = sources.iter().flat_map(|(path, pattern)| captured(path, pattern)).collect();
     assert_eq!(listed(&section("\n## Checks of the doctor")), checks);
