@@ -10,10 +10,11 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
 use crcr_testkit::fault::{FaultProxy, Rule};
-use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::artifact_upload_faults::act_during;
 use crate::support::{Crcr, Ran};
 
 const BUCKET: &str = "artifacts";
@@ -63,6 +64,10 @@ impl World {
     }
 
     fn upload(&self, store: Store, attempt: u32, args: &[&str], files: Files<'_>) -> Ran {
+        self.upload_step(store, attempt, args, files).run()
+    }
+
+    fn upload_step(&self, store: Store, attempt: u32, args: &[&str], files: Files<'_>) -> Crcr {
         let step = self.step(store, attempt, "upload", args).arg("--path").arg("dist");
         for (name, mode, bytes) in files {
             let path = step.folder().join("dist").join(name);
@@ -70,7 +75,7 @@ impl World {
             fs::write(&path, bytes).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
         }
-        step.run()
+        step
     }
 
     fn download(&self, store: Store, attempt: u32, args: &[&str]) -> Ran {
@@ -336,6 +341,52 @@ fn name_that_another_job_stored_at_github_is_a_conflict_on_s3() {
     let newer: Files<'_> = &[("a", 0o644, b"three")];
     world.upload(S3, 2, &wheels, newer).expect_code(0);
     arrived(&world.download(S3, 2, &wheels).expect_code(0), newer);
+}
+
+/// The second job has no credentials, or leaves S3 on purpose.
+#[test]
+fn name_that_another_job_stored_on_s3_is_a_conflict_at_github() {
+    for archive in ["zip", "none"] {
+        let world = World::new();
+        world.s3.rules(|rules| rules.anonymous = Anonymous::Read);
+        let wheels = ["--name", "wheels", "--archive", archive];
+        let files: Files<'_> = &[("a", 0o644, b"one"), ("b", 0o644, b"b")];
+        world.upload(S3, 1, &wheels, files).expect_code(0);
+        let always = [&wheels[..], &["--fallback", "always"]].concat();
+        let other: Files<'_> = &[("a", 0o644, b"two"), ("b", 0o644, b"b")];
+        for (store, attempt, job) in [(GitHub, 1, "build"), (S3, 1, "test"), (GitHub, 2, "test")] {
+            let step = world.upload_step(store, attempt, &always, other).env("GITHUB_JOB", job);
+            let ran = step.run().expect_code(1);
+            assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
+            assert!(ran.stderr.contains("belongs to the job `build`"), "{}", ran.report());
+            assert!(world.names().is_empty(), "{:?}", world.names());
+        }
+        arrived(&world.download(S3, 1, &["--name", "wheels"]).expect_code(0), files);
+        let same = world.upload(GitHub, 1, &wheels, files).expect_code(0);
+        assert_eq!(same.outputs["store"], "github", "{}", same.report());
+        // The job's next attempt replaces what an earlier one stored anywhere.
+        world.upload(GitHub, 2, &wheels, other).expect_code(0);
+        arrived(&world.download(S3, 2, &["--name", "wheels"]).expect_code(0), other);
+    }
+}
+
+#[test]
+fn upload_to_s3_hears_of_a_job_that_stored_the_name_at_github_meanwhile() {
+    let mut world = World::new();
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    proxy.add(Rule::hold().method(Method::PUT).path(".crcr.json"));
+    world.endpoint = proxy.url().clone();
+    let wheels = ["--name", "wheels"];
+    let step = world.upload_step(S3, 1, &wheels, &[("a", 0o644, b"one")]);
+    let files: Files<'_> = &[("a", 0o644, b"two")];
+    // The locator is put after the archive.
+    let late = act_during(step, &proxy, (Method::PUT, 2), || {
+        world.upload(GitHub, 1, &wheels, files).expect_code(0);
+        proxy.release();
+    });
+    let late = late.expect_code(1);
+    assert!(late.stderr.contains("[conflict]"), "{}", late.report());
+    arrived(&world.download(S3, 1, &wheels).expect_code(0), files);
 }
 
 #[test]

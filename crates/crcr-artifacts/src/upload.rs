@@ -7,13 +7,14 @@ use secrecy::SecretString;
 
 use crate::choose::{StorePlan, StoreReason};
 use crate::layout;
-use crate::locator::{ArchiveFormat, Locator, StoredPlace, VERSION};
+use crate::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
 use crate::store::{MAX_REPLACED, StoreError};
 
 pub struct UploadStores {
+    /// The bucket, also if the artifact goes to GitHub: another job may have stored the name there.
     pub s3: Option<S3Config>,
     /// The folder of the artifact in the bucket.
     pub folder: String,
@@ -88,6 +89,11 @@ pub async fn upload(
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
     let mut uploaded = Box::pin(store(source, plan, stores, now)).await?;
+    // Of two jobs that store a name at the same time, the later one sees the other's artifact only now.
+    match uploaded.locator.place {
+        StoredPlace::S3 { .. } => refuse_copy_at_github(source, stores).await?,
+        StoredPlace::GitHub { .. } => refuse_copy_on_s3(source, stores, &uploaded.stored).await?,
+    }
     uploaded.warnings.extend(delete_replaced(source, stores, &uploaded).await);
     uploaded.warnings.extend(publish_locator(source, stores, &uploaded).await);
     for path in source.grown.paths() {
@@ -159,6 +165,25 @@ async fn refuse_copy_at_github(
         }
         _ => Ok(()),
     }
+}
+
+/// What another job of the run has stored on S3 would no longer be found.
+async fn refuse_copy_on_s3(
+    source: &UploadSource,
+    stores: &UploadStores,
+    stored: &StoredArtifact,
+) -> Result<(), StoreError> {
+    // No job of a fork's run has credentials for S3.
+    let may_be_there = !source.overwrite && source.job.trust == ArtifactTrust::SameRepo;
+    let Some(config) = stores.s3.as_ref().filter(|_| may_be_there) else { return Ok(()) };
+    let looked = S3Store::refuse_another_copy(config, source, &stores.folder, stored).await;
+    if looked.is_err()
+        && !stored.already_stored
+        && let Ok(github) = &stores.github
+    {
+        github.delete_own(&source.name).await?;
+    }
+    looked
 }
 
 /// A download asks GitHub first. An earlier upload may have fallen back to it, and what that one stored

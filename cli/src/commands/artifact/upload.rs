@@ -167,7 +167,8 @@ async fn attempt_once(
                     && fallback_max_bytes.is_none_or(|limit| size <= limit);
                 s3_config(args, env, printer, falls_back.then_some(size))?
             }
-            StorePlan::GitHub(_) | StorePlan::Impossible(_) => None,
+            StorePlan::GitHub(_) => s3_config(args, env, printer, None).ok().flatten(),
+            StorePlan::Impossible(_) => None,
         },
         folder,
         github: inputs::github(env, printer),

@@ -4,10 +4,14 @@ pub mod github;
 pub mod s3;
 mod send;
 
+use std::time::Duration;
+
 use crcr_github::http::RetryPolicy;
 
 /// How often an upload with `overwrite` begins again after another one has replaced it.
 pub(crate) const MAX_REPLACED: usize = 20;
+/// How long an upload to one store waits for what the other one says about its name.
+const OTHER_STORE_WAIT: Duration = Duration::from_secs(5);
 /// What to do about time-outs, for messages.
 const SLOW_CONNECTION: &str = "on a slow connection give each request more time by the environment \
                                variable `CRCR_READ_TIMEOUT`, in seconds";
@@ -51,6 +55,11 @@ pub enum StoreError {
     /// The job was cancelled.
     #[error("the upload was stopped")]
     Stopped,
+}
+
+/// How patient an upload is with the store that it doesn't go to.
+fn with_other_store(retry: RetryPolicy) -> RetryPolicy {
+    RetryPolicy { tries: 3, ..retry.within(retry.total.min(OTHER_STORE_WAIT)) }
 }
 
 /// How patient a clean-up is after a failed upload: a store that couldn't be reached is asked once.

@@ -4,7 +4,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +24,9 @@ use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
 use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::send::{self, BlobStart, BlockPacing};
-use crate::store::{MAX_REPLACED, SLOW_CONNECTION, StoreError, after_failure};
+use crate::store::{
+    MAX_REPLACED, OTHER_STORE_WAIT, SLOW_CONNECTION, StoreError, after_failure, with_other_store,
+};
 
 /// Small, so that many blocks are sent in parallel when latency is high.
 const BLOCK_BYTES: usize = 4 * 1024 * 1024;
@@ -34,9 +35,6 @@ const MAX_BLOCKS: u64 = 50_000;
 
 /// Blocks that are sent at a time, as long as none times out; the buffers allow no more.
 const PARALLEL_BLOCKS: usize = 16;
-
-/// How long an upload to the other store waits for the list here.
-const LIST_WAIT: Duration = Duration::from_secs(5);
 
 /// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
 /// the job's next try recognizes the unfinished upload as its own.
@@ -112,10 +110,8 @@ impl GitHubStore {
         &self,
         source: &UploadSource,
     ) -> Result<(), StoreError> {
-        let retry = self.service().retry();
-        let retry = RetryPolicy { tries: 3, ..retry.within(retry.total.min(LIST_WAIT)) };
-        let service = self.service().clone().with_retry(retry);
-        let list = tokio::time::timeout(LIST_WAIT, service.list(Some(&source.name))).await;
+        let service = self.service().clone().with_retry(with_other_store(self.service().retry()));
+        let list = tokio::time::timeout(OTHER_STORE_WAIT, service.list(Some(&source.name))).await;
         let list = list.map_or_else(|_| vec![], Result::unwrap_or_default);
         // Forgejo lists unfinished uploads, too, without a size.
         let is_finished =
@@ -347,7 +343,8 @@ impl GitHubStore {
         Ok(target)
     }
 
-    async fn delete_own(&self, name: &str) -> Result<(), StoreError> {
+    /// Deletes what this job has stored under this name.
+    pub(crate) async fn delete_own(&self, name: &str) -> Result<(), StoreError> {
         match self.service().delete_own(name).await {
             Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),

@@ -19,7 +19,7 @@ use url::Url;
 
 use super::refusal::S3Refusal;
 use super::wire::{CONDITIONS, PutRequest, TAGS};
-use super::{S3Store, STORE};
+use super::{S3Config, S3Store, STORE};
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::byte_range::is_strong;
 use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
@@ -27,7 +27,7 @@ use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_S
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::send::{self, BlobStart};
-use crate::store::{MAX_REPLACED, StoreError};
+use crate::store::{MAX_REPLACED, OTHER_STORE_WAIT, StoreError, with_other_store};
 
 /// Small, so that many parts are sent in parallel when latency is high. A little over the 5 MiB that
 /// S3 requires: a proxy that cuts connections after a round number of MiB would cut a part of 5 MiB
@@ -183,6 +183,31 @@ impl S3Store {
             }
             Err(refusal) => Err(self.error(refusal, &key)),
         }
+    }
+
+    /// For an artifact that is stored elsewhere: fails if another job of the run, or this attempt, has stored other files
+    /// under its name in the bucket. A bucket that can't be read says nothing.
+    pub(crate) async fn refuse_another_copy(
+        config: &S3Config,
+        source: &UploadSource,
+        folder: &str,
+        stored: &StoredArtifact,
+    ) -> Result<(), StoreError> {
+        let config = S3Config { retry: with_other_store(config.retry), ..config.clone() };
+        let key = layout::locator_key(folder);
+        let read = async { Self::connect(config).await?.read_locator(&key).await };
+        let Ok(Ok((Ok(there), _))) = tokio::time::timeout(OTHER_STORE_WAIT, Box::pin(read)).await
+        else {
+            return Ok(());
+        };
+        let is_same = there.digest == stored.digest
+            || (!there.files.is_empty() && there.files == stored.files);
+        let job = &source.job;
+        let is_replaced = is_of_job(&there, source) && there.run_attempt < job.run_attempt;
+        if (there.run_id, &there.name) != (job.run_id, &source.name) || is_same || is_replaced {
+            return Ok(());
+        }
+        Err(conflict_with_job(&there, folder))
     }
 
     async fn put_zip(
