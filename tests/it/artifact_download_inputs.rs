@@ -44,6 +44,22 @@ fn inputs_are_read_without_the_white_space_around_them() {
     assert_eq!(visible(&ran.path("out")), ["a"]);
 }
 
+/// The workspace and `RUNNER_TEMP` in a container job are such mounts.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs root and unshare"]
+fn destination_may_be_a_mount_of_the_file_system_that_its_parent_is_on() {
+    let world = World::new(Run::push());
+    world.github("wheels", ZIP, &zip(&[("a", 0o644, b"wheel"), ("sub/b", 0o644, b"b")]));
+    let step = world.step("download", &["--name", "wheels", "--path", "out"]);
+    fs::create_dir(step.folder().join("out")).unwrap();
+    fs::write(step.folder().join("out/a"), "old").unwrap();
+    let mounted = "exec unshare -m bash -c 'mount --bind out out && exec \"$@\"' bash \"$@\"";
+    let ran = step.in_bash(mounted).run().expect_code(0);
+    assert_eq!(visible(&ran.path("out")), ["a", "sub"]);
+    assert_eq!(fs::read(ran.path("out/a")).unwrap(), b"wheel");
+}
+
 #[test]
 fn unknown_artifact_ids_are_a_warning_unless_all_are_unknown() {
     let world = World::new(Run::push());

@@ -94,10 +94,14 @@ impl Crcr {
     }
 
     /// The same step with a limit on file sizes in KiB, like a full disk.
-    pub(crate) fn with_file_limit(mut self, kib: u64) -> Self {
-        let limit = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\"");
+    pub(crate) fn with_file_limit(self, kib: u64) -> Self {
+        self.in_bash(&format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\""))
+    }
+
+    /// The same step, started by a script, which gets it as its arguments.
+    pub(crate) fn in_bash(mut self, script: &str) -> Self {
         let mut command = Command::new("bash");
-        command.arg("-c").arg(limit).arg("bash").arg(self.command.get_program());
+        command.arg("-c").arg(script).arg("bash").arg(self.command.get_program());
         command.args(self.command.get_args()).env_clear();
         for (name, value) in self.command.get_envs() {
             command.envs(value.map(|value| (name, value)));

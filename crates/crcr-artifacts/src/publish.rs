@@ -42,8 +42,7 @@ pub struct StagingFolder {
 }
 
 impl StagingFolder {
-    /// A folder next to `destination`, or in it if its parent can't be written or is on another file
-    /// system.
+    /// A folder next to `destination`, or in it if its parent can't be written or is on another mount.
     pub fn new(destination: &Path) -> Result<Self, PublishError> {
         let destination =
             std::path::absolute(destination).map_err(|e| PublishError::io(destination, e))?;
@@ -55,8 +54,8 @@ impl StagingFolder {
                 // `destination` may be a link to another file system.
                 let canonical = destination.canonicalize();
                 let real = canonical.map_err(|e| PublishError::io(&destination, e))?;
-                let beside = real.parent().filter(|parent| same_device(parent, &real));
-                match beside.and_then(|parent| make(parent).ok()) {
+                let beside = real.parent().and_then(|parent| make(parent).ok());
+                match beside.filter(|folder| can_rename(folder.path(), &real)) {
                     Some(folder) => folder,
                     None => make(&real).map_err(|e| PublishError::io(&real, e))?,
                 }
@@ -217,16 +216,13 @@ impl PendingMoves {
     }
 }
 
-#[cfg(unix)]
-fn same_device(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let device = |path: &Path| fs::metadata(path).ok().map(|m| m.dev());
-    device(a).is_some() && device(a) == device(b)
-}
-
-#[cfg(not(unix))]
-fn same_device(a: &Path, b: &Path) -> bool {
-    a.components().next() == b.components().next()
+/// Whether a file of one folder can be renamed into the other. Between two mounts it can't, even if both are of one
+/// device, as the workspace and `RUNNER_TEMP` of a container job are.
+fn can_rename(from: &Path, to: &Path) -> bool {
+    let probe = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempfile_in(from);
+    let Ok(probe) = probe else { return false };
+    let there = to.join(probe.path().file_name().unwrap_or_default());
+    probe.persist(&there).is_ok() && fs::remove_file(there).is_ok()
 }
 
 #[cfg(test)]

@@ -358,7 +358,7 @@ fn failure(error: DownloadError, merges: bool, env: &Env) -> Failure {
     if error.is_disk_full() {
         let hint = match error {
             DownloadError::Fetch { .. } => {
-                "free some space where `RUNNER_TEMP` is: an archive is there until it is unpacked"
+                "free some space there: an archive lies beside `path` until it is unpacked"
             }
             _ => "free some space, or choose another `path`",
         };
