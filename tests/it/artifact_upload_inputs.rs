@@ -9,7 +9,7 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
 use crcr_testkit::fault::{FaultProxy, Rule, access_denied};
-use crcr_testkit::s3::S3Server;
+use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 
 use crate::artifact_upload::{noise, step, with_github, with_s3};
 use crate::artifact_upload_faults::{act_during, with_bucket};
@@ -46,6 +46,35 @@ fn growing_log_is_stored_as_it_was_found_with_a_warning() {
             _ => s3.object(&format!("{FOLDER}/job.log")).unwrap(),
         };
         assert!(stored == noise(size), "{archive}, {size} bytes: {}", stored.len());
+    }
+}
+
+/// IAM Roles Anywhere gives a machine outside of AWS its credentials like this.
+#[test]
+fn program_that_a_profile_names_gives_the_machines_own_credentials() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = |profile: &str| {
+        let args = ["--path", "dist", "--auth-mode", "ambient", "--fallback", "never"];
+        let step = with_s3(step(&args), &s3).env("AWS_EC2_METADATA_DISABLED", "true");
+        let step = step.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY");
+        let keys = serde_json::json!({
+            "Version": 1, "AccessKeyId": ACCESS_KEY, "SecretAccessKey": SECRET_KEY,
+        });
+        fs::write(step.folder().join("keys.json"), keys.to_string()).unwrap();
+        fs::create_dir(step.folder().join(".aws")).unwrap();
+        fs::write(step.folder().join(".aws/config"), format!("[default]\n{profile}\n")).unwrap();
+        step.run()
+    };
+    assert_eq!(upload("credential_process = cat keys.json").expect_code(0).outputs["store"], "s3");
+    let sso = "sso_start_url = https://acme.awsapps.com/start\nsso_region = us-east-1\n\
+               sso_account_id = 123456789012\nsso_role_name = ci";
+    for (profile, why) in [
+        ("credential_process = echo no certificate >&2; exit 3", "no certificate"),
+        (sso, "`aws configure export-credentials --format env`"),
+    ] {
+        let ran = upload(profile).expect_code(2);
+        assert!(ran.stderr.contains(why), "{}", ran.report());
+        assert!(ran.stderr.contains("what gives this machine its credentials"), "{}", ran.report());
     }
 }
 

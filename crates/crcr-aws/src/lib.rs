@@ -3,4 +3,5 @@
 pub mod iam;
 pub mod names;
 pub mod object_store;
+pub mod sdk_error;
 pub mod sts;

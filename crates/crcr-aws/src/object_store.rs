@@ -13,6 +13,8 @@ use aws_types::service_config::ServiceConfigKey;
 use bytes::{Bytes, BytesMut};
 use url::Url;
 
+use crate::sdk_error::sdk_cause;
+
 /// S3's limit, in bytes.
 const MAX_KEY: usize = 1024;
 /// How often a conditional write is tried that collides with another one.
@@ -56,7 +58,7 @@ pub fn reason<E: std::error::Error + ProvideErrorMetadata + 'static>(
         (Some(status), Some(code), Some(message)) => format!("answered {status} {code}: {message}"),
         (Some(status), Some(code), None) => format!("answered {status} {code}"),
         (Some(status), None, _) => format!("answered {status}"),
-        (None, ..) => crcr_github::http::root_cause(error),
+        (None, ..) => sdk_cause(error),
     }
 }
 

@@ -11,7 +11,9 @@ use crcr_artifacts::find::{self, ArtifactBucket, ArtifactSources, SourceRun};
 use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
-use crcr_artifacts::store::s3::{S3Access, S3Config, SKEWED, STORE as S3, is_path_style};
+use crcr_artifacts::store::s3::{
+    NOT_SIGNED, S3Access, S3Config, SKEWED, STORE as S3, is_path_style,
+};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
@@ -363,6 +365,10 @@ fn credentials_hint(answer: &str) -> Option<&'static str> {
         Some(
             "the credentials have ended: raise `role-duration-seconds` of \
              `configure-oidc-fallback`, or run it right before this step",
+        )
+    } else if is_one_of(&[NOT_SIGNED]) {
+        Some(
+            "correct what gives this machine its credentials: `crcr doctor` says what is configured",
         )
     } else if is_one_of(&["RequestTimeTooSkewed"]) || answer.contains(SKEWED) {
         Some("set the clock of the runner, by NTP for example")

@@ -35,7 +35,7 @@ pub async fn check(
         );
         vec![CheckResult::not_checked(CHECK, message)]
     };
-    let Some(credentials) = machine::default_credentials().await else {
+    let Ok(credentials) = machine::default_credentials().await else {
         return not_seen(
             "there are no AWS credentials here; with some that may `iam:GetRole` this command reads it",
         );

@@ -10,6 +10,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use crcr_artifacts::unpack::free_space;
+use crcr_aws::sdk_error::sdk_cause;
 use crcr_github::SecureUrl;
 use crcr_github::http::root_cause;
 use jiff::Timestamp;
@@ -272,16 +273,19 @@ fn artifact_service(env: &Env) -> CheckResult {
     }
 }
 
-/// What the AWS SDK's default chain gives: the environment's, a profile's, or the machine's own credentials.
-pub(crate) async fn default_credentials() -> Option<Credentials> {
+/// What the AWS SDK's default chain gives: the environment's, a profile's, or the machine's own credentials; or why it
+/// gives none.
+pub(crate) async fn default_credentials() -> Result<Credentials, String> {
     let ask = async {
         let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(2)).build();
         let loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts);
         let config = loader.load().await;
-        let provider = config.credentials_provider()?;
-        provider.provide_credentials().await.ok()
+        let provider = config.credentials_provider().ok_or("it has no places")?;
+        provider.provide_credentials().await.map_err(|error| sdk_cause(&error))
     };
-    tokio::time::timeout(AWS_TIMEOUT, ask).await.ok().flatten()
+    let limit = AWS_TIMEOUT.as_secs();
+    let late = |_| Err(format!("it took longer than {limit} s"));
+    tokio::time::timeout(AWS_TIMEOUT, ask).await.unwrap_or_else(late)
 }
 
 /// Which places of the AWS SDK's default chain are configured, and whether it gives credentials.
@@ -321,7 +325,7 @@ async fn aws_credentials(env: &Env) -> CheckResult {
         return CheckResult::error(CHECK, message, "remove the `env:` entry that defines it");
     }
     match default_credentials().await {
-        Some(credentials) => {
+        Ok(credentials) => {
             let expiry = credentials.expiry().and_then(|at| Timestamp::try_from(at).ok());
             let until = expiry.map(|at| format!(", until {at:.0}")).unwrap_or_default();
             let message = format!("the default chain gives credentials{until}; {configured}");
@@ -332,10 +336,10 @@ async fn aws_credentials(env: &Env) -> CheckResult {
                 _ => CheckResult::ok(CHECK, message),
             }
         }
-        _ if places.is_empty() => CheckResult::info(CHECK, "the default chain gives none"),
-        _ => CheckResult::error(
+        Err(_) if places.is_empty() => CheckResult::info(CHECK, "the default chain gives none"),
+        Err(why) => CheckResult::error(
             CHECK,
-            format!("the default chain gives no credentials; {configured}"),
+            format!("the default chain gives no credentials ({why}); {configured}"),
             "correct what is configured, or remove it: jobs fall back only when nothing is there",
         ),
     }

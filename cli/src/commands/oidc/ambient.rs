@@ -7,7 +7,9 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sts::config::Region;
+use crcr_aws::sdk_error::sdk_cause;
 
 use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::inputs;
@@ -50,7 +52,11 @@ async fn ask(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     let config = loader.load().await;
     let none = || invalid("the machine has no AWS credentials");
     let provider = config.credentials_provider().ok_or_else(none)?;
-    let credentials = provider.provide_credentials().await.map_err(|e| none().because(e))?;
+    let credentials = provider.provide_credentials().await.map_err(|error| match &error {
+        CredentialsError::CredentialsNotLoaded(..) => none(),
+        // A place for credentials is configured, and gave none.
+        error => none().because(anyhow::Error::msg(sdk_cause(error))),
+    })?;
     if config.region().is_none() {
         return Err(invalid("the input `aws-region` is empty, and the machine names no region"));
     }

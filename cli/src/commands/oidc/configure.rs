@@ -141,7 +141,7 @@ async fn authenticate(
                 );
             }
             Err(failure) => {
-                why_not_ambient = Some(failure.message().to_owned());
+                why_not_ambient = Some(failure.with_causes());
                 facts.without_ambient()
             }
         },

@@ -41,6 +41,8 @@ pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
 
 pub const STORE: &str = "S3";
+/// How the refusal of a request reads that wasn't sent, mostly for lack of credentials.
+pub const NOT_SIGNED: &str = "no request could be signed";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
 /// The status of an answer that [`NotOfS3`] turned into an error.
@@ -226,7 +228,9 @@ impl S3Store {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
                 StoreError::Refused { store: STORE, message }
             }
-            (_, None) if *not_sent => StoreError::Denied { store: STORE, message: message.clone() },
+            (_, None) if *not_sent => {
+                StoreError::Denied { store: STORE, message: format!("{NOT_SIGNED}: {message}") }
+            }
             (_, None) => StoreError::Unreachable { store: STORE, message: message.clone() },
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use crcr_aws::sdk_error::sdk_cause;
 use crcr_aws::sts::AwsError;
 use crcr_github::http::{self, RetryLoop, pause_of};
 use jiff::Timestamp;
@@ -54,7 +55,7 @@ impl fmt::Display for S3Refusal {
 
 impl S3Refusal {
     pub(crate) fn before_sending(error: &(dyn std::error::Error + 'static)) -> Self {
-        let (message, credentials_outage) = (one_line(&http::root_cause(error)), is_outage(error));
+        let (message, credentials_outage) = (one_line(&sdk_cause(error)), is_outage(error));
         Self { message, not_sent: true, credentials_outage, ..Self::default() }
     }
 
@@ -130,7 +131,7 @@ where
                 None if it.status().as_u16() == 403 => skew(it).unwrap_or_default(),
                 None => String::new(),
             },
-            None => one_line(&http::with_advice(http::root_cause(error))),
+            None => one_line(&http::with_advice(sdk_cause(error))),
         };
         Self {
             status: response.map(|response| {
