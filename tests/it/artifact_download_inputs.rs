@@ -9,10 +9,11 @@ use axum::http::StatusCode;
 use crcr_artifacts::digest::Digest;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
-use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};
+use crcr_testkit::s3::{ACCESS_KEY, Anonymous, SECRET_KEY};
 use serde_json::json;
 
 use crate::artifact_download::{World, noise, refused, visible, zip};
+use crate::artifact_upload_faults::with_bucket;
 use crate::support::Crcr;
 
 const ZIP: &str = "application/zip";
@@ -42,6 +43,18 @@ fn inputs_are_read_without_the_white_space_around_them() {
     let step = world.step("download", &[]).env("INPUT_NAME", "wheels\n");
     let ran = step.env("INPUT_PATH", " out\n").run().expect_code(0);
     assert_eq!(visible(&ran.path("out")), ["a"]);
+}
+
+#[test]
+fn public_bucket_is_read_by_a_machine_without_credentials_of_its_own() {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"wheel")]), &[]);
+    world.s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
+    let step = world.step("download", &["--name", "wheels", "--auth-mode", "ambient"]);
+    let step = with_bucket(step, "artifacts", world.s3.url().as_str());
+    let step = step.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY");
+    let ran = step.env("AWS_EC2_METADATA_DISABLED", "true").run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"wheel");
 }
 
 /// The workspace and `RUNNER_TEMP` in a container job are such mounts.

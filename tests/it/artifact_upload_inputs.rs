@@ -69,10 +69,12 @@ fn program_that_a_profile_names_gives_the_machines_own_credentials() {
     let sso = "sso_start_url = https://acme.awsapps.com/start\nsso_region = us-east-1\n\
                sso_account_id = 123456789012\nsso_role_name = ci";
     for (profile, why) in [
+        ("", "no credentials found in chain"),
         ("credential_process = echo no certificate >&2; exit 3", "no certificate"),
         (sso, "`aws configure export-credentials --format env`"),
     ] {
         let ran = upload(profile).expect_code(2);
+        assert_eq!(ran.outputs["reason"], "s3-denied", "{}", ran.report());
         assert!(ran.stderr.contains(why), "{}", ran.report());
         assert!(ran.stderr.contains("what gives this machine its credentials"), "{}", ran.report());
     }

@@ -1,11 +1,13 @@
 //! Caches credentials and renews them shortly before they expire.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_sdk_s3::error::ConnectorError;
 use tokio::sync::Mutex;
 
 /// Longer than an exchange of an OIDC token with all its tries, which has a limit and an error of its own.
@@ -18,18 +20,23 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 #[error("{0}")]
 pub struct CredentialsOutage(pub String);
 
+/// The error of what provides the credentials, if a request failed for that. The SDK calls it a broken connection.
+pub(crate) fn of_credentials<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a CredentialsError> {
+    chain(error).find_map(|cause| cause.downcast_ref())
+}
+
 /// Whether `error` was caused by an outage of what provides the credentials.
-pub(crate) fn is_outage(mut error: &(dyn std::error::Error + 'static)) -> bool {
-    loop {
-        let timed_out = matches!(error.downcast_ref(), Some(CredentialsError::ProviderTimedOut(_)));
-        if timed_out || error.is::<CredentialsOutage>() {
-            return true;
-        }
-        match error.source() {
-            Some(source) => error = source,
-            None => return false,
-        }
-    }
+pub(crate) fn is_outage(error: &(dyn Error + 'static)) -> bool {
+    let is_gone = |cause: &(dyn Error + 'static)| {
+        cause.is::<CredentialsOutage>() || cause.is::<ConnectorError>()
+    };
+    of_credentials(error).is_some_and(|error| {
+        matches!(error, CredentialsError::ProviderTimedOut(_)) || chain(error).any(is_gone)
+    })
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
 }
 
 /// Shared by the SDK and our own client.
@@ -82,5 +89,11 @@ mod tests {
         assert!(is_outage(&CredentialsError::provider_timed_out(PROVIDER_TIMEOUT)));
         assert!(!is_outage(&CredentialsError::provider_error("the role denies it")));
         assert!(!is_outage(&CredentialsError::not_loaded("there are none")));
+        let refused = || ConnectorError::io("connection refused".into());
+        assert!(is_outage(&CredentialsError::provider_error(refused())));
+        assert!(!is_outage(&refused()), "S3 itself can't be reached");
+        let none =
+            ConnectorError::other(CredentialsError::not_loaded("there are none").into(), None);
+        assert!(of_credentials(&none).is_some() && !is_outage(&none));
     }
 }

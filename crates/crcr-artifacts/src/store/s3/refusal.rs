@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 
 use super::REGION_HEADER;
-use super::credentials::is_outage;
+use super::credentials::{is_outage, of_credentials};
 
 /// How a refusal reads that the clock explains.
 pub const SKEWED: &str = "this machine's clock differs from S3's";
@@ -146,8 +146,8 @@ where
                 let in_body = || AwsError::read(it.body().bytes()?)?.region;
                 it.headers().get(REGION_HEADER).map(str::to_owned).or_else(in_body)
             }),
-            // The SDK gets the credentials while it builds the request.
-            not_sent: matches!(error, SdkError::ConstructionFailure(_)),
+            not_sent: matches!(error, SdkError::ConstructionFailure(_))
+                || of_credentials(error).is_some(),
             credentials_outage: is_outage(error),
             is_web_page: response.is_some_and(|response| {
                 let has_text = response.body().bytes().is_some_and(|body| !body.is_empty());
