@@ -468,6 +468,23 @@ fn every_refusal_by_s3_falls_back_with_the_refusal_as_a_warning() {
     }
 }
 
+/// As a server behind nginx or Traefik answers to `http:`.
+#[test]
+fn redirect_of_a_server_that_wants_tls_is_not_told_as_a_region() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    for page in [false, true] {
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        let moved = Rule::any(Fault::status(301)).header("location", "https://minio.example.org/");
+        proxy.add(if page { moved.header("content-type", "text/html") } else { moved });
+        let step = step(&["--path", "dist", "--fallback", "never"]).env("CRCR_RETRY_SECONDS", "2");
+        let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(2);
+        for told in ["it leads to `https://minio.example.org/`", "`s3-endpoint`"] {
+            assert!(ran.stderr.contains(told), "{told}\n{}", ran.report());
+        }
+        assert!(!ran.stderr.contains("another region"), "{}", ran.report());
+    }
+}
+
 /// As Backblaze B2, Alibaba's OSS and older servers do.
 #[test]
 fn headers_that_a_server_does_not_know_are_left_out() {

@@ -12,7 +12,7 @@ use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{
-    NOT_SIGNED, S3Access, S3Config, SKEWED, STORE as S3, is_path_style,
+    LEADS_TO, NOT_SIGNED, S3Access, S3Config, SKEWED, STORE as S3, is_path_style,
 };
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
@@ -389,6 +389,13 @@ fn bucket_hint(answer: &str) -> Option<&'static str> {
             "the bucket encrypts with a key of KMS: the credentials need `kms:GenerateDataKey` and \
              `kms:Decrypt` on it, and its policy has to allow them",
         )
+    } else if ["Quota", "StorageFull"].iter().any(|word| answer.contains(word)) {
+        Some(
+            "the bucket or its server is full: delete what isn't needed any more, by a lifecycle rule for example, or \
+             raise the quota",
+        )
+    } else if answer.contains(LEADS_TO) {
+        Some("give that address as `s3-endpoint`, if it is the server's own")
     } else if answer.contains("AccessControlListNotSupported") {
         Some("the bucket's owner owns each object, and it takes no ACLs: leave out `s3-acl`")
     } else if answer.contains("explicit deny") {
@@ -627,5 +634,9 @@ mod tests {
         assert!(hint(acl, false).contains("leave out `s3-acl`"));
         assert_eq!(hint("AccessDenied: Access Denied", true), "rights");
         assert_eq!(hint("InvalidArgument: x", false), "");
+        // As Ceph and MinIO say it.
+        for full in ["QuotaExceeded for `a`", "XMinioStorageFull: Storage backend has reached"] {
+            assert!(hint(full, true).contains("is full") && hint(full, false).contains("is full"));
+        }
     }
 }

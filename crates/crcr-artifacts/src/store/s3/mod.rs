@@ -41,6 +41,8 @@ pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
 
 pub const STORE: &str = "S3";
+/// How a redirect reads.
+pub const LEADS_TO: &str = "it leads to";
 /// How the refusal of a request reads that wasn't sent, mostly for lack of credentials.
 pub const NOT_SIGNED: &str = "no request could be signed";
 /// Names the bucket's region, even in the response to a refused request.
@@ -183,16 +185,22 @@ impl S3Store {
             return StoreError::WrongRegion { bucket, requested, actual };
         }
         let S3Refusal { status, code, message, not_sent, .. } = &refusal;
+        let leads_to = refusal.location.as_ref().map(|to| format!("{LEADS_TO} `{to}`"));
         let text = |word: &str| {
             let code = code.as_deref().unwrap_or(word);
-            if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") }
+            match (message.is_empty(), &leads_to) {
+                (false, _) => format!("{code}: {message}"),
+                (true, Some(leads_to)) => format!("{code}: {leads_to}"),
+                (true, None) => code.to_owned(),
+            }
         };
         match (code.as_deref().unwrap_or_default(), status) {
             ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
                     Some(status) if refusal.is_web_page => format!(
-                        "something in between answered {status}, or the endpoint isn't that of S3"
+                        "something in between answered {status}, or the endpoint isn't that of S3{}",
+                        leads_to.as_deref().map(|to| format!("; {to}")).unwrap_or_default()
                     ),
                     Some(status) => text(&status.to_string()),
                     None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
@@ -241,6 +249,8 @@ impl S3Store {
 fn wrong_region(refusal: &S3Refusal, requested: &str) -> Option<Option<String>> {
     let actual = refusal.region.as_deref().filter(|region| *region != requested);
     let is_wrong_by_status = match refusal.status? {
+        // A server, or what is before it, that wants TLS or has moved.
+        301 if refusal.is_web_page || refusal.location.is_some() => actual.is_some(),
         301 => true,
         307 | 400 => actual.is_some(),
         _ => false,
@@ -460,5 +470,8 @@ mod tests {
         // Of a region that an account has to opt in to.
         assert_eq!(wrong(400, Some("IllegalLocationConstraintException"), None), Some(None));
         assert_eq!(wrong(400, Some("InvalidArgument"), None), None);
+        let location = Some("https://minio.example.org/".to_owned());
+        let moved = S3Refusal { status: Some(301), location, ..S3Refusal::default() };
+        assert_eq!(wrong_region(&moved, "us-east-1"), None);
     }
 }

@@ -26,6 +26,8 @@ pub struct S3Refusal {
     pub(crate) message: String,
     /// The bucket's region, if the server names it.
     pub(crate) region: Option<String>,
+    /// Where a redirect leads to.
+    pub(crate) location: Option<String>,
     /// The request couldn't be built or signed, mostly because there are no credentials.
     pub(crate) not_sent: bool,
     /// What provides the credentials can't be reached.
@@ -71,6 +73,8 @@ impl S3Refusal {
             (_, Some("ConditionalRequestConflict" | "OperationAborted")) => true,
             // What arrived isn't what was sent.
             (_, Some("BadDigest" | "IncompleteBody" | "XAmzContentSHA256Mismatch")) => true,
+            // What is full stays full.
+            (Some(507), _) => false,
             (Some(408 | 421 | 425 | 429 | 499 | 500 | 502..=599), _) => true,
             // A success that isn't S3's.
             (Some(200..300), None) => true,
@@ -146,6 +150,7 @@ where
                 let in_body = || AwsError::read(it.body().bytes()?)?.region;
                 it.headers().get(REGION_HEADER).map(str::to_owned).or_else(in_body)
             }),
+            location: response.and_then(|it| Some(one_line(it.headers().get("location")?))),
             not_sent: matches!(error, SdkError::ConstructionFailure(_))
                 || of_credentials(error).is_some(),
             credentials_outage: is_outage(error),
@@ -282,6 +287,7 @@ mod tests {
             (Some(500), None, true),
             (Some(501), Some("NotImplemented"), false),
             (Some(502), None, true),
+            (Some(507), Some("XMinioStorageFull"), false),
             (Some(599), None, true),
             (Some(600), None, false),
             (None, None, true),
