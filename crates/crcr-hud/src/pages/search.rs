@@ -1,5 +1,6 @@
 //! `/search`: finds the page that a search is about, or lists what it may be about, by kind.
 
+mod newest_jobs;
 mod pasted;
 mod reported;
 
@@ -10,13 +11,14 @@ use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
 use crcr_domain::{Level, RepoName};
-use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, EndedJobsQuery, OTHER_NAMES};
+use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use self::newest_jobs::NewestJobs;
 use self::reported::{ReportedWeek, reported};
 use super::{commit, failure, overview, pull, quarantine, tests, trends};
 use crate::address::{self, address, branch_path};
@@ -42,8 +44,6 @@ const LONGEST_WINDOW: &str = "90d";
 /// Failures that ended last: the lines that explain them are looked at.
 const MAX_FAILURES: usize = 500;
 const FAILURE_DAYS: i64 = 30;
-/// Jobs that failed last, and jobs that ended last: the names of their machines are looked at.
-const MAX_ON_MACHINES: usize = 200;
 
 /// `?q=TEXT`.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -73,6 +73,7 @@ pub(crate) enum HitKind {
     BackendTest,
     Quarantine,
     Failure,
+    Step,
     Machine,
 }
 
@@ -91,6 +92,7 @@ impl HitKind {
             Self::BackendTest => "Failed tests of backends",
             Self::Quarantine => "Quarantined tests",
             Self::Failure => "Failures",
+            Self::Step => "Steps of jobs",
             Self::Machine => "Jobs on machines",
         }
     }
@@ -234,7 +236,8 @@ async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(commits.iter().map(hit).collect())
 }
 
-/// All that fits, in the order of its kinds.
+/// All that fits, in the order of its kinds. Each kind is looked for whatever the others have, or the title of a commit
+/// would hide the failure that it names.
 async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let mut hits = numbered(hud, text).await?;
     hits.extend(with_sha(hud, text).await?);
@@ -247,32 +250,33 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     hits.extend(pulls(hud, text).await?);
     hits.extend(commits(hud, text).await?);
     hits.extend(branches(hud, text).await?);
-    hits.extend(jobs(hud, text).await?);
-    hits.extend(runners(hud, text).await?);
+    hits.extend(jobs_and_runners(hud, text).await?);
     let reported = reported(hud).await?;
     hits.extend(reported.iter().flat_map(|reported| reported.jobs(text)));
-    if hits.is_empty() {
-        hits = older_names(hud, text).await?;
-    }
-    hits.sort_by_key(|hit| hit.kind);
+    let failures = failures(hud, text).await?;
+    let newest_jobs = NewestJobs::read(hud).await?;
     // A whole name is about that one, even if others contain it.
-    let exact: Vec<_> =
-        hits.iter().filter(|hit| hit.name.eq_ignore_ascii_case(text)).cloned().collect();
-    if let [hit] = exact.as_slice() {
+    let mut whole = hits.iter().filter(|hit| hit.name.eq_ignore_ascii_case(text));
+    if let (Some(hit), None) = (whole.next(), whole.next())
+        && failures.by_name.is_empty()
+        && !newest_jobs.have_step(text)
+    {
         return Ok(vec![hit.clone()]);
     }
-    if hits.is_empty() {
-        hits = tests_of(hud, reported.as_ref(), text).await?;
-        if hits.is_empty() {
-            hits = failures(hud, text).await?;
-            hits.extend(reported.iter().flat_map(|reported| reported.tests_by_message(text)));
-            hits.extend(on_machines(hud, text).await?);
-        }
-        return Ok(hits);
-    }
-    hits.extend(owners(hud, text).await?);
-    hits.extend(quarantined(hud, text).await?);
+    hits.extend(tests_of(hud, reported.as_ref(), text).await?);
+    hits.extend(failures.by_name.into_iter().chain(failures.by_line));
+    hits.extend(reported.iter().flat_map(|reported| reported.tests_by_message(text)));
+    hits.extend(newest_jobs.with_step(text));
+    hits.extend(newest_jobs.on_machine(text));
+    hits.sort_by_key(|hit| hit.kind);
     Ok(hits)
+}
+
+/// Those of the last days, and older ones only if none of these has the text.
+async fn jobs_and_runners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let mut hits = jobs(hud, text).await?;
+    hits.extend(runners(hud, text).await?);
+    if hits.is_empty() { older_names(hud, text).await } else { Ok(hits) }
 }
 
 /// The tests and the quarantined tests with the text in their name, as reports have it or as pytest prints it.
@@ -303,9 +307,16 @@ async fn owners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.into_iter().take(MAX_OF_A_KIND).map(hit).collect())
 }
 
-/// The failures with the text in the line that explains them, or of the rule of this name: all of their cause. Those of
-/// the category of this name.
-async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+/// Failures of the last days.
+#[derive(Default)]
+struct FoundFailures {
+    /// All of the category with this name, and all causes with the rule of this name.
+    by_name: Vec<SearchHit>,
+    /// All of a cause, by the line that explains one of them.
+    by_line: Vec<SearchHit>,
+}
+
+async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
     let (wanted, days) = (words(text), FAILURE_DAYS.to_string());
     let asked = FailedJobsQuery {
         repository: None,
@@ -317,60 +328,28 @@ async fn failures(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
         to_job: None,
         limit: MAX_FAILURES,
     };
-    let (mut hits, mut seen, mut categories) = (vec![], BTreeSet::new(), BTreeSet::new());
+    let mut found = FoundFailures::default();
+    let (mut seen, mut categories) = (BTreeSet::new(), BTreeSet::new());
     for row in hud.results.failed_jobs(&asked).await? {
         let (line, cause) = (row.short_line(), row.cause());
         if words(&cause.category) == wanted && categories.insert(cause.category.clone()) {
             let asked = [("category", Some(&*cause.category)), ("days", Some(&*days))];
             let path = address("/failures", asked);
-            hits.push(SearchHit { kind: HitKind::Failure, path, name: cause.category });
+            found.by_name.push(SearchHit { kind: HitKind::Failure, path, name: cause.category });
         }
-        let is_named = words(&line).contains(&wanted) || words(&cause.rule) == wanted;
-        if is_named && seen.insert((cause.rule, cause.capture)) {
+        let is_named = words(&cause.rule) == wanted;
+        let is_found = is_named || words(&line).contains(&wanted);
+        if is_found && seen.insert((cause.rule, cause.capture)) {
             let like = format!("{}/{}", row.job.repository, row.job.job_id);
             let asked = [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some(&*days))];
             let path = address("/failures", asked);
+            let hits = if is_named { &mut found.by_name } else { &mut found.by_line };
             hits.push(SearchHit { kind: HitKind::Failure, path, name: line });
         }
     }
-    hits.truncate(MAX_OF_A_KIND);
-    Ok(hits)
-}
-
-/// The jobs on a machine with the text in its name, those that failed first.
-async fn on_machines(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
-    let (lower, repository) = (text.to_lowercase(), hud.upstream.as_str());
-    let (mut hits, mut seen) = (vec![], BTreeSet::new());
-    for only_failed in [true, false] {
-        let asked = EndedJobsQuery {
-            repository: repository.to_owned(),
-            runner: None,
-            job: None,
-            only_failed,
-            from: hud.now() - SignedDuration::from_hours(24 * JOB_DAYS),
-            to: Timestamp::MAX,
-            to_id: None,
-            limit: MAX_ON_MACHINES,
-        };
-        let ended = hud.results.ended_jobs(&asked).await?;
-        let ids: Vec<String> = ended.iter().map(|job| job.id.to_string()).collect();
-        let selection = ThingSelection::Ids(&ids);
-        let query = ThingQuery { event: "workflow_job", repository, selection };
-        let rows = hud.results.current_things(&query).await?;
-        for job in rows.iter().filter_map(WorkflowJob::from_row) {
-            let Some(machine) = job.runner.filter(|machine| has_text(machine, &lower)) else {
-                continue;
-            };
-            if seen.insert(job.id) {
-                let (workflow, name, sha) = (job.workflow, job.name, short_sha(&job.head_sha));
-                let name = format!("{machine}: {workflow} / {name} on {sha}");
-                let path = address::failure(repository, job.id);
-                hits.push(SearchHit { kind: HitKind::Machine, path, name });
-            }
-        }
-    }
-    hits.truncate(MAX_OF_A_KIND);
-    Ok(hits)
+    found.by_name.truncate(MAX_OF_A_KIND);
+    found.by_line.truncate(MAX_OF_A_KIND);
+    Ok(found)
 }
 
 /// `NAME` of `NAME L4` and of `NAME (L4)`, as columns and sentences have it.
@@ -619,7 +598,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test, the file or the owner of one, a branch, a job, a runner or the line of a failure, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test, the file or the owner of one, a branch, a job, a step or a runner, the line, the category or the rule of a failure, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

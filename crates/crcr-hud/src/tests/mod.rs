@@ -33,6 +33,7 @@ mod one_test;
 mod pulls;
 mod relay;
 mod reported;
+mod search;
 mod tests_and_logs;
 mod trends;
 mod wire;

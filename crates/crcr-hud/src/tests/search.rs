@@ -1,0 +1,125 @@
+//! What the search finds, whatever else has the same words.
+
+use crcr_domain::ci_data::job_log::{EndedJob, JobLogOutcome, JobLogRow};
+use crcr_domain::protocol::callback::FailedTest;
+
+use super::*;
+
+const STEPS: [&str; 3] = ["Check out", "Build the wheel", "Upload"];
+
+/// A job that ended on the machine `builder-7`, and the step in which it failed.
+fn ended_job(id: u64, minutes: i64, failed: Option<&str>) -> serde_json::Value {
+    let at = |minutes: i64| (now() - jiff::SignedDuration::from_mins(minutes)).to_string();
+    let conclusion_of = |failed: bool| if failed { "failure" } else { "success" };
+    let step = |name: &str| json!({ "name": name, "status": "completed", "conclusion": conclusion_of(failed == Some(name)) });
+    let job = json!({
+        "id": id, "run_id": 4, "run_attempt": 1, "name": "wheel", "workflow_name": "Nightly",
+        "status": "completed", "conclusion": conclusion_of(failed.is_some()),
+        "head_sha": "b7".repeat(20), "head_branch": "main", "labels": ["linux"],
+        "runner_name": "builder-7", "steps": STEPS.map(step), "created_at": at(minutes + 9),
+        "started_at": at(minutes + 8), "completed_at": at(minutes),
+    });
+    json!({ "action": "completed", "workflow_job": job })
+}
+
+fn log_of(job_id: u64) -> JobLogRow {
+    let classification = json!({
+        "match": {
+            "rule": "linker-error", "category": "toolchain", "by": "rule", "line_number": 7,
+            "line": "ld: cannot find -lfoo", "captures": ["foo"], "context": [],
+            "certainty_percent": 90, "reasons": [],
+        },
+        "candidates": [],
+        "novel": [],
+    });
+    let job = EndedJob {
+        repository: UPSTREAM.to_owned(),
+        run_id: 4,
+        run_attempt: 1,
+        job_id,
+        job_name: "wheel".to_owned(),
+        workflow: "Nightly".to_owned(),
+        branch: "main".to_owned(),
+        head_sha: "b7".repeat(20),
+        completed_at: now(),
+    };
+    let outcome = JobLogOutcome::Classified(serde_json::from_value(classification).unwrap());
+    JobLogRow { job, looked_at: now(), log_key: None, outcome }
+}
+
+/// A site where a step, a machine, a failure and a test are known, and a commit whose title names them all.
+async fn site_with_a_telling_title() -> Site {
+    let (_, mut attempt) = of_aurora();
+    attempt.details.failed_tests = vec![FailedTest {
+        name: "test_odd_wheel".to_owned(),
+        message: Some("Wheels ARE round".to_owned()),
+        ..FailedTest::default()
+    }];
+    attempt.state = JobState::Completed(Conclusion::Failure);
+    let site = site(vec![Fact::Attempt(Box::new(attempt))]).await;
+    let title = "Toolchain: linker-error, ld: cannot find -lfoo in Build the wheel on builder-7, \
+                 test_odd_wheel: wheels are round";
+    let commit = json!({ "message": title, "author": { "name": "Ada" } });
+    let push = |branch: &str, sha: &str| json!({ "ref": format!("refs/heads/{branch}"), "after": sha.repeat(20), "head_commit": commit });
+    let rows = vec![
+        ("push", 60, push("main", "a1")),
+        ("push", 50, push("toolchain", "a2")),
+        ("push", 40, push("linker-error", "a3")),
+        ("push", 30, push("upload", "a4")),
+        ("push", 20, push("wheel", "a5")),
+        ("workflow_job", 90, ended_job(71, 90, Some("Build the wheel"))),
+        ("workflow_job", 80, ended_job(72, 80, Some("Upload"))),
+        ("workflow_job", 70, ended_job(73, 70, None)),
+    ];
+    site.add_webhooks(rows).await;
+    site.hud.results.put_job_logs(vec![log_of(71)]).await.unwrap();
+    site
+}
+
+#[tokio::test]
+async fn title_of_a_commit_or_a_branch_hides_no_step_machine_failure_or_test() {
+    let site = site_with_a_telling_title().await;
+    let like = format!("/failures?list=jobs&like={}%2F71&days=30", UPSTREAM.replace('/', "%2F"));
+    let failure = |job: u64| format!("/failure/{UPSTREAM}/{job}");
+    for (text, kind, path, shown) in [
+        ("Toolchain", "failure", "/failures?category=toolchain&days=30", "cannot find -lfoo"),
+        ("LINKER-error", "failure", &*like, "cannot find -lfoo"),
+        ("ld: cannot FIND -lfoo", "failure", &*like, "cannot find -lfoo"),
+        ("build the WHEEL", "step", &*failure(71), "Failed in step 2: <strong><bdi>Build the"),
+        ("uploa", "step", &*failure(72), "Failed in step 3: <strong><bdi>Upload"),
+        ("Upload", "step", &*failure(72), "Failed in step 3: <strong><bdi>Upload"),
+        ("check out", "step", &*failure(72), "Check out"),
+        ("Builder-7", "machine", &*failure(73), " · on <bdi>builder-7"),
+        ("test_odd_wheel", "backend_test", "/reported?", "test_odd_wheel"),
+        ("wheels are round", "backend_test", "/reported?", "Wheels ARE round"),
+    ] {
+        let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={asked}")).await;
+        let hits = found["hits"].as_array().unwrap();
+        let is_wanted = |hit: &&serde_json::Value| {
+            hit["kind"] == kind && hit["path"].as_str().unwrap().starts_with(path)
+        };
+        let path = match found["page"].as_str() {
+            Some(page) => page,
+            None => hits.iter().find(is_wanted).expect(text)["path"].as_str().unwrap(),
+        };
+        let (status, page) = site.get(path).await;
+        assert!(status == StatusCode::OK && page.contains(shown), "{text}: {path}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn each_step_of_a_job_is_one_hit_however_often_the_job_ran() {
+    let site = site_with_a_telling_title().await;
+    let found = site.json("/api/v1/search?q=the+wheel").await;
+    let steps = found["hits"].as_array().unwrap().iter().filter(|hit| hit["kind"] == "step");
+    let names: Vec<_> = steps.map(|hit| hit["name"].as_str().unwrap()).collect();
+    assert_eq!(names, [format!("Build the wheel: Nightly / wheel on {}", "b7".repeat(5))]);
+}
+
+#[tokio::test]
+async fn whole_name_of_a_branch_leads_there_though_a_step_contains_it() {
+    let site = site_with_a_telling_title().await;
+    let found = site.json("/api/v1/search?q=Wheel").await;
+    assert_eq!(found["page"], format!("/hud/{UPSTREAM}/wheel"), "{found}");
+}
