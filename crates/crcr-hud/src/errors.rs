@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::to_bytes;
 use axum::extract::path::ErrorKind;
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -103,6 +103,13 @@ pub(crate) fn wrong_address(problem: &PathRejection) -> PageError {
         }
         _ => PageError::Query("the address can't be read".to_owned()),
     }
+}
+
+/// Says which parameter can't be read, in the parser's words.
+pub(crate) fn wrong_query(problem: &QueryRejection) -> PageError {
+    let text = problem.body_text();
+    let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+    PageError::Query(reason.to_owned())
 }
 
 fn with_retry_after(wait: Option<u16>, mut answer: Response) -> Response {

@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use axum::{Json, Router};
 use maud::Markup;
 use schemars::JsonSchema;
@@ -15,15 +15,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_http::set_header::SetResponseHeaderLayer;
 
-use crate::context::{Hud, PageError, compute, repo_name};
-use crate::errors::{error_json, error_response, wrong_address};
+use crate::context::{Hud, PageError, compute};
+use crate::errors::{error_json, error_response, wrong_address, wrong_query};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::log_text::send_log;
 use crate::pages::{
     branch, branches, commit, failure, failures, feed, jobs, level, level_status, now, overview,
     pull, pulls, quarantine, relay, reported, repository, search, test, tests, trends,
 };
-use crate::query::SpanQuery;
 use crate::security_headers::SECURITY_HEADERS;
 use crate::transfer::{ROBOTS, with_transfer};
 use crate::view::View;
@@ -91,9 +90,9 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/failure/{owner}/{repo}/{job}/log.txt", get(send_log))
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
-        .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
-        .route("/feeds/{owner}/{repo}/{*branch}", get(branch_feed))
-        .route("/test/{owner}/{repo}/feed.atom", get(test_feed))
+        .route("/crcr/{owner}/{repo}/feed.atom", named_feed(feed::build_backend))
+        .route("/feeds/{owner}/{repo}/{*branch}", named_feed(feed::build_branch))
+        .route("/test/{owner}/{repo}/feed.atom", named_feed(feed::build_test))
         .route("/search", get(search_page))
         .route("/robots.txt", get(|| async { asset("text/plain", ROBOTS) }))
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
@@ -203,12 +202,7 @@ where
 {
     let Path(path) = path.map_err(|problem| wrong_address(&problem))?;
     let query = Query::<Q>::try_from_uri(&asked.uri);
-    // The reason says which parameter, in the parser's words.
-    let Query(query) = query.map_err(|problem| {
-        let text = problem.body_text();
-        let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-        PageError::Query(reason.to_owned())
-    })?;
+    let Query(query) = query.map_err(|problem| wrong_query(&problem))?;
     compute(Arc::clone(hud), async move |hud| build(hud, path, query).await).await
 }
 
@@ -242,10 +236,10 @@ async fn moved(uri: Uri) -> Redirect {
 
 async fn badge(
     State(hud): State<Arc<Hud>>,
-    Path(path): Path<(String, String)>,
-    Query(query): Query<SpanQuery>,
+    asked: Parts,
+    path: Result<Path<(String, String)>, PathRejection>,
 ) -> Response {
-    match compute(hud, async move |hud| repository::build(hud, path, query).await).await {
+    match answer(&hud, &asked, path, repository::build).await {
         Ok(model) => {
             let kind =
                 [(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "max-age=300")];
@@ -259,31 +253,16 @@ async fn all_backends_feed(State(hud): State<Arc<Hud>>) -> Response {
     feed_response(compute(hud, async |hud| feed::build(hud, None).await).await)
 }
 
-async fn backend_feed(
-    State(hud): State<Arc<Hud>>,
-    Path((owner, repo)): Path<(String, String)>,
-) -> Response {
-    let built =
-        compute(hud, async move |hud| feed::build(hud, Some(&repo_name(&owner, &repo)?)).await);
-    feed_response(built.await)
-}
-
-async fn branch_feed(
-    State(hud): State<Arc<Hud>>,
-    Path((owner, repo, branch)): Path<(String, String, String)>,
-) -> Response {
-    let built = compute(hud, async move |hud| {
-        feed::build_branch(hud, &repo_name(&owner, &repo)?, &branch).await
-    });
-    feed_response(built.await)
-}
-
-async fn test_feed(
-    State(hud): State<Arc<Hud>>,
-    Path(address): Path<(String, String)>,
-    Query(query): Query<test::TestPageQuery>,
-) -> Response {
-    feed_response(compute(hud, async |hud| feed::build_test(hud, address, query).await).await)
+/// Registers a feed that an address names.
+fn named_feed<P, Q>(build: impl Build<P, Q, feed::FeedModel>) -> MethodRouter<Arc<Hud>>
+where
+    P: DeserializeOwned + Send + 'static,
+    Q: DeserializeOwned + Send + 'static,
+{
+    let feed = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| {
+        feed_response(answer(&hud, &asked, path, build).await)
+    };
+    get(feed)
 }
 
 fn feed_response(built: Result<feed::FeedModel, PageError>) -> Response {
@@ -300,9 +279,7 @@ fn feed_response(built: Result<feed::FeedModel, PageError>) -> Response {
 }
 
 async fn search_page(State(hud): State<Arc<Hud>>, asked: Parts) -> Response {
-    let query = Query::<search::SearchQuery>::try_from_uri(&asked.uri);
-    let text = query.map(|Query(query)| query.text()).unwrap_or_default();
-    let found = compute(Arc::clone(&hud), async move |hud| search::find(hud, &text).await).await;
+    let found = answer(&hud, &asked, Ok(Path(())), search::find).await;
     let view = View::of(&hud, &asked);
     match found {
         Ok(search::SearchResult::Page(path)) => Redirect::to(&path).into_response(),

@@ -11,12 +11,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::test::{self, TestPageQuery};
 use crate::address::{self, branch_path};
-use crate::context::{Hud, PageError};
+use crate::context::{Hud, PageError, repo_name};
 use crate::layout::short_sha;
 use crate::message::{printable, recovery_text, regression_text};
 use crate::model::days::regressions;
 use crate::model::red_branches;
-use crate::query::{SpanQuery, TimeSpan};
+use crate::query::{NoQuery, SpanQuery, TimeSpan};
 
 /// The most entries of a feed.
 const MAX_ENTRIES: usize = 50;
@@ -50,6 +50,15 @@ impl FeedModel {
         self.entries = entries;
         self
     }
+}
+
+/// The last 30 days of one backend.
+pub(crate) async fn build_backend(
+    hud: &Hud,
+    (owner, repo): (String, String),
+    _: NoQuery,
+) -> Result<FeedModel, PageError> {
+    build(hud, Some(&repo_name(&owner, &repo)?)).await
 }
 
 /// The last 30 days of all backends or one.
@@ -104,11 +113,12 @@ fn entries(regression: &Regression) -> impl Iterator<Item = FeedEntry> {
 /// The newest commits of a branch of a repository's own CI.
 pub(crate) async fn build_branch(
     hud: &Hud,
-    repo: &RepoName,
-    branch: &str,
+    (owner, repo, branch): (String, String, String),
+    _: NoQuery,
 ) -> Result<FeedModel, PageError> {
-    let turns = red_branches::turns(hud, repo, branch).await?;
-    let page = branch_path(repo.as_str(), branch);
+    let repo = repo_name(&owner, &repo)?;
+    let turns = red_branches::turns(hud, &repo, &branch).await?;
+    let page = branch_path(repo.as_str(), &branch);
     let feed = FeedModel {
         base: hud.public_url.clone().unwrap_or_default(),
         id: format!("urn:crcr:branch:{repo}:{branch}"),
@@ -126,7 +136,10 @@ pub(crate) async fn build_branch(
             title: format!("{} {word} on {branch} at {short}", turn.title),
             at: turn.commit.at,
             page: address::commit(repo.as_str(), &turn.commit.sha),
-            text: format!("{} by {}", turn.commit.title, turn.commit.author),
+            text: match turn.commit.author.as_str() {
+                "" => turn.commit.title,
+                author => format!("{} by {author}", turn.commit.title),
+            },
         }
     };
     Ok(feed.with_entries(turns.into_iter().map(entry).collect()))

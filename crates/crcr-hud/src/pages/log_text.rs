@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::failure::{key_of_log, unreadable, webhook_of};
 use crate::context::{Hud, PageError, repo_name};
-use crate::errors::{error_json, wrong_address};
+use crate::errors::{error_json, wrong_address, wrong_query};
 
 /// A reader that takes no piece of the text for this long gets no more of it ...
 const TEXT_PATIENCE: Duration = Duration::from_secs(30);
@@ -28,11 +28,15 @@ pub(crate) struct LogTextQuery {
 pub(crate) async fn send_log(
     State(hud): State<Arc<Hud>>,
     path: Result<Path<(String, String, u64)>, PathRejection>,
-    Query(query): Query<LogTextQuery>,
+    query: Result<Query<LogTextQuery>, QueryRejection>,
 ) -> Response {
     let (owner, repo, job_id) = match path {
         Ok(Path(path)) => path,
         Err(problem) => return error_json(&wrong_address(&problem)),
+    };
+    let Query(query) = match query {
+        Ok(query) => query,
+        Err(problem) => return error_json(&wrong_query(&problem)),
     };
     let Ok(permit) = Arc::clone(&hud.text_permits).try_acquire_owned() else {
         let text = "too many logs are being sent; try again in some seconds\n";

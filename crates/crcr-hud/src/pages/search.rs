@@ -53,7 +53,7 @@ pub(crate) struct SearchQuery {
 }
 
 impl SearchQuery {
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         self.q.trim().chars().take(MAX_ADDRESS_CHARS).collect()
     }
 }
@@ -124,16 +124,17 @@ pub(crate) struct SearchModel {
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<SearchModel, PageError> {
-    Ok(match find(hud, &query.text()).await? {
+    Ok(match find(hud, (), query).await? {
         SearchResult::Page(page) => SearchModel { page: Some(page), hits: vec![] },
         SearchResult::Hits { hits, .. } => SearchModel { page: None, hits },
     })
 }
 
-pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageError> {
+pub(crate) async fn find(hud: &Hud, (): (), query: SearchQuery) -> Result<SearchResult, PageError> {
+    let text = query.text();
     let mut hits: Vec<SearchHit> = vec![];
     if !text.is_empty() {
-        if let Some(page) = pasted::page_of(hud, text).await? {
+        if let Some(page) = pasted::page_of(hud, &text).await? {
             return Ok(SearchResult::Page(page));
         }
         let text: String = text.chars().take(MAX_SEARCH_CHARS).collect();
@@ -141,7 +142,7 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
     }
     Ok(match hits.as_slice() {
         [hit] => SearchResult::Page(hit.path.clone()),
-        _ => SearchResult::Hits { text: text.to_owned(), hits },
+        _ => SearchResult::Hits { text, hits },
     })
 }
 

@@ -203,3 +203,28 @@ fn every_text_can_be_read_in_both_schemes() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_has_no_twin_names_a_wrong_parameter_too() {
+    let site = site(vec![]).await;
+    let (status, page) = site.get("/search?q=a&q=b").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{page}");
+    assert!(
+        page.contains("<h1>Wrong address</h1>") && page.contains("duplicate field `q`"),
+        "{page}"
+    );
+    let badge = format!("/crcr/{AURORA}/badge.svg?window=7d&window=24h");
+    for (path, said) in [
+        (&*badge, "duplicate field `window`"),
+        ("/test/acme/upstream/feed.atom?id=1&id=2", "duplicate field `id`"),
+        ("/failure/acme/upstream/1/log.txt?download=1&download=2", "duplicate field `download`"),
+        ("/crcr/%ff/upstream/badge.svg", "the address isn't UTF-8"),
+        ("/crcr/%ff/upstream/feed.atom", "the address isn't UTF-8"),
+    ] {
+        let (status, answer) = site.get(path).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {answer}");
+        let detail = serde_json::from_str::<serde_json::Value>(&answer).unwrap()["detail"].take();
+        let is_bare = !answer.contains("Failed to deserialize");
+        assert!(detail.as_str().unwrap().contains(said) && is_bare, "{path}: {answer}");
+    }
+}
