@@ -79,13 +79,15 @@ const MAX_OPEN: usize = 20;
 
 /// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?rows=all` each
 /// green commit, `?before=TIME` older
-/// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
+/// commits, `?commit=SHA` those around this one, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub(crate) struct BranchQuery {
     pub(crate) q: Option<String>,
     pub(crate) rows: Option<String>,
     pub(crate) before: Option<Timestamp>,
+    /// Isn't kept in the links of the page.
+    pub(crate) commit: Option<String>,
     pub(crate) open: Vec<String>,
     pub(crate) job: Option<u64>,
 }
@@ -109,6 +111,14 @@ impl TryFrom<Vec<(String, String)>> for BranchQuery {
                 "rows" if ["all", "failing"].contains(&text) => found.rows = Some(text.to_owned()),
                 "rows" => return Err("`rows` has to be `all` or `failing`".to_owned()),
                 "before" => found.before = Some(parse_time(text)?),
+                "commit" if text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                    found.commit = Some(text.to_ascii_lowercase());
+                }
+                "commit" => {
+                    return Err(
+                        "`commit` has to be a SHA, or the digits that it begins with".to_owned()
+                    );
+                }
                 "open" if found.open.len() < MAX_OPEN => found.open.push(value),
                 "job" => {
                     let job = text.parse();

@@ -43,6 +43,28 @@ pub(crate) async fn commits(
     Ok((commits, older))
 }
 
+/// When a commit of a branch was first heard of, which begins with these digits.
+pub(crate) async fn heard_at(
+    hud: &Hud,
+    repo: &RepoName,
+    branch: &str,
+    sha: &str,
+) -> Result<Option<Timestamp>, PageError> {
+    // A run is heard of again and again, a push once.
+    for event in ["push", "workflow_run"] {
+        let selection = ThingSelection::CommitPrefix(sha);
+        let query = ThingQuery { event, repository: repo.as_str(), selection };
+        let rows = hud.results.current_things(&query).await?;
+        let is_of_branch =
+            |row: &&WebhookRow| row.branch == branch && BranchCommit::from_row(row).is_some();
+        let first = rows.iter().filter(is_of_branch).map(|row| row.received_at).min();
+        if first.is_some() {
+            return Ok(first);
+        }
+    }
+    Ok(None)
+}
+
 /// The jobs of the newest commits of a branch, as far as [`MAX_JOBS`] allows, and of how many commits they are.
 pub(crate) async fn branch_jobs(
     hud: &Hud,

@@ -20,7 +20,7 @@ use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
 use crate::model::breakage::ColumnHistory;
 use crate::model::commit_jobs::{
-    JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
+    JobOnCommit, branch_jobs, commits, heard_at, last_ended_of_each, newest_of_each,
 };
 use crate::model::days::push_facts;
 use crate::model::head::checks_of_heads;
@@ -195,19 +195,14 @@ pub(crate) struct GroupCell {
 pub(crate) async fn build(
     hud: &Hud,
     (owner, repo, branch): (String, String, String),
-    query: BranchQuery,
+    mut query: BranchQuery,
 ) -> Result<BranchModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
     let branch = branch.as_str();
-    let before = query.before.unwrap_or(Timestamp::MAX);
-    let (mut commits, mut older) = commits(hud, repo, branch, before).await?;
+    let ReadCommits { commits, older, mut jobs } =
+        ReadCommits::around(hud, repo, branch, &mut query).await?;
     if commits.is_empty() && query.before.is_none() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
-    }
-    let (mut jobs, read) = branch_jobs(hud, repo, branch, &commits).await?;
-    if read < commits.len() {
-        commits.truncate(read);
-        older = commits.last().map(|last| last.at);
     }
     let search = query.q.as_deref().unwrap_or_default().to_lowercase();
     let matches = |job: &WorkflowJob| {
@@ -267,6 +262,51 @@ pub(crate) async fn build(
         backends,
         job,
     })
+}
+
+/// The commits of a page.
+struct ReadCommits {
+    /// The newest first.
+    commits: Vec<BranchCommit>,
+    older: Option<Timestamp>,
+    jobs: Vec<WorkflowJob>,
+}
+
+impl ReadCommits {
+    /// The newest, or those before the query's time. If it names a commit that isn't among the newest, those from it on.
+    async fn around(
+        hud: &Hud,
+        repo: &RepoName,
+        branch: &str,
+        query: &mut BranchQuery,
+    ) -> Result<Self, PageError> {
+        let newest = Self::before(hud, repo, branch, query.before).await?;
+        let Some(sha) = query.commit.as_deref().filter(|_| query.before.is_none()) else {
+            return Ok(newest);
+        };
+        if newest.commits.iter().any(|commit| commit.sha.starts_with(sha)) {
+            return Ok(newest);
+        }
+        let Some(at) = heard_at(hud, repo, branch, sha).await? else { return Ok(newest) };
+        query.before = Some(at + SignedDuration::from_millis(1));
+        Self::before(hud, repo, branch, query.before).await
+    }
+
+    async fn before(
+        hud: &Hud,
+        repo: &RepoName,
+        branch: &str,
+        before: Option<Timestamp>,
+    ) -> Result<Self, PageError> {
+        let before = before.unwrap_or(Timestamp::MAX);
+        let (mut commits, mut older) = commits(hud, repo, branch, before).await?;
+        let (jobs, read) = branch_jobs(hud, repo, branch, &commits).await?;
+        if read < commits.len() {
+            commits.truncate(read);
+            older = commits.last().map(|last| last.at);
+        }
+        Ok(Self { commits, older, jobs })
+    }
 }
 
 /// The newest attempts of jobs, by commit and group.

@@ -341,7 +341,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
                     a href=(format!("/pr/{number}?upstream={}", found.repository)) { "Pull request #" (number) } " "
                 }
                 @for branch in &found.branches {
-                    a rel="nofollow" href=(format!("{}?rows=all#c-{}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
+                    a rel="nofollow" href=(format!("{}?rows=all&commit={1}#c-{1}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
                 }
             }
             @if !commit.is_stored() {

@@ -481,3 +481,30 @@ async fn commits_on_which_everything_was_skipped_are_not_folded_as_green_ones() 
     let (_, page) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
     assert!(!page.contains("green commits") && page.contains("id=\"c-a1a1"), "{page}");
 }
+
+#[tokio::test]
+async fn page_of_an_old_commit_leads_to_its_row_on_the_grid() {
+    let site = site(vec![]).await;
+    let sha = |n: i64| format!("{n:02x}").repeat(20);
+    let commit = json!({ "message": "One more", "author": { "name": "Ada" } });
+    let push = |n: i64| {
+        let push = json!({ "ref": "refs/heads/main", "after": sha(n), "head_commit": commit });
+        ("push", n, push)
+    };
+    site.add_webhooks((1..=120).map(push).collect()).await;
+    for n in [1, 50, 51, 120] {
+        let short = &sha(n)[..10];
+        let path = format!("/hud/{UPSTREAM}/main?rows=all&commit={short}");
+        let (_, page) = site.get(&format!("/commit/{short}")).await;
+        let link = format!("{}#c-{short}\"", path.replace('&', "&amp;"));
+        assert!(page.contains(&link), "{link}: {page}");
+        let (_, grid) = site.get(&path).await;
+        assert!(grid.contains(&format!("id=\"c-{short}\"")), "{short}: {grid}");
+        let has_newest = grid.contains("id=\"c-0101010101\"");
+        assert_eq!(has_newest, n <= 50, "the newest page as long as it has the commit: {grid}");
+    }
+    let of = async |commit: &str| site.get(&format!("/hud/{UPSTREAM}/main?commit={commit}")).await;
+    let (status, grid) = of("ffffffffff").await;
+    assert!(status == StatusCode::OK && grid.contains("c-0101010101"), "it isn't known: {grid}");
+    assert_eq!(of("main").await.0, StatusCode::BAD_REQUEST);
+}

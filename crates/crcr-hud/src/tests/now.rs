@@ -172,7 +172,7 @@ async fn commit_is_found_by_seven_digits_with_its_pull_request_its_backends_and_
     let (status, page) = site.get(&format!("/commit/{}", &sha[..10])).await;
     assert_eq!(status, StatusCode::OK, "{page}");
     assert!(
-        page.contains(&format!("/hud/{UPSTREAM}/main?rows=all#c-{}", &sha[..10])),
+        page.contains(&format!("/hud/{UPSTREAM}/main?rows=all&amp;commit={0}#c-{0}", &sha[..10])),
         "its place on the grid: {page}"
     );
     let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
