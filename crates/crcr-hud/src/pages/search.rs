@@ -7,6 +7,7 @@ mod reported;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::allowlist::level::LABEL_PREFIX;
+use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
@@ -44,6 +45,8 @@ const LONGEST_WINDOW: &str = "90d";
 /// Failures that ended last: the lines that explain them are looked at.
 const MAX_FAILURES: usize = 500;
 const FAILURE_DAYS: i64 = 30;
+/// A longer line of a log is cut.
+const MAX_LINE_CHARS: usize = 300;
 
 /// `?q=TEXT`.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -164,8 +167,13 @@ fn pull_number(text: &str) -> Option<(u64, bool)> {
     Some((digits.parse().ok()?, digits.len() < lower.len()))
 }
 
-/// What a bare number may be: that of a pull request, or the id of a job or a run.
+/// What a bare number may be: that of a pull request, or the id of a job or a run. Pages write `run 7` and `job 7`, too.
 async fn numbered(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_ascii_lowercase();
+    let id = ["job ", "run "].into_iter().find_map(|word| lower.strip_prefix(word));
+    if let Some(id) = id.and_then(|id| id.trim_start().parse().ok()) {
+        return with_id(hud, id).await;
+    }
     let Some((number, is_named)) = pull_number(text) else { return Ok(vec![]) };
     let pull = SearchHit {
         kind: HitKind::PullRequest,
@@ -217,10 +225,11 @@ fn job_or_run(hud: &Hud, repository: &str, row: &WebhookRow) -> Option<SearchHit
     Some(SearchHit { kind: HitKind::Job, path, name })
 }
 
-/// The commits of `1a2b3c4` or `commit 1a2b3c4`.
+/// The commits of `1a2b3c4`, `commit 1a2b3c4` or `1a2b3c4 TITLE`.
 async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_ascii_lowercase();
-    let sha = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
+    let named = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
+    let sha = named.split(' ').next().unwrap_or_default();
     if !commit::is_prefix(sha) {
         return Ok(vec![]);
     }
@@ -313,7 +322,8 @@ async fn owners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
 struct FoundFailures {
     /// All of the category with this name, and all causes with the rule of this name.
     by_name: Vec<SearchHit>,
-    /// All of a cause, by the line that explains one of them.
+    /// All of a cause, by the line that explains one of them. If there are neither, single ones by another line that
+    /// their pages show.
     by_line: Vec<SearchHit>,
 }
 
@@ -331,6 +341,7 @@ async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
     };
     let mut found = FoundFailures::default();
     let (mut seen, mut categories) = (BTreeSet::new(), BTreeSet::new());
+    let mut by_other_line: BTreeMap<String, String> = BTreeMap::new();
     for row in hud.results.failed_jobs(&asked).await? {
         let (line, cause) = (row.short_line(), row.cause());
         if words(&cause.category) == wanted && categories.insert(cause.category.clone()) {
@@ -346,11 +357,28 @@ async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
             let path = address("/failures", asked);
             let hits = if is_named { &mut found.by_name } else { &mut found.by_line };
             hits.push(SearchHit { kind: HitKind::Failure, path, name: line });
+        } else if let Some(line) = other_line(&row, &wanted) {
+            let path = || address::failure(&row.job.repository, row.job.job_id);
+            by_other_line.entry(line).or_insert_with(path);
         }
+    }
+    if found.by_name.is_empty() && found.by_line.is_empty() {
+        found.by_line = hits_of(HitKind::Failure, by_other_line);
     }
     found.by_name.truncate(MAX_OF_A_KIND);
     found.by_line.truncate(MAX_OF_A_KIND);
     Ok(found)
+}
+
+/// A line that the page of a failure shows beside the one that explains it: around that, as less certain, or as new.
+fn other_line(row: &JobLogRow, wanted: &str) -> Option<String> {
+    let known = row.classification()?;
+    let around = known.found.iter().flat_map(|found| &found.context);
+    let less_certain = known.candidates.iter().map(|found| &found.line);
+    let new = known.novel.iter().map(|novel| &novel.line);
+    let mut lines = around.chain(less_certain).chain(new);
+    let line = lines.find(|line| words(line).contains(wanted))?;
+    Some(line.chars().take(MAX_LINE_CHARS).collect())
 }
 
 /// `NAME` of `NAME L4` and of `NAME (L4)`, as columns and sentences have it.

@@ -26,11 +26,12 @@ fn log_of(job_id: u64) -> JobLogRow {
     let classification = json!({
         "match": {
             "rule": "linker-error", "category": "toolchain", "by": "rule", "line_number": 7,
-            "line": "ld: cannot find -lfoo", "captures": ["foo"], "context": [],
+            "line": "ld: cannot find -lfoo", "captures": ["foo"],
+            "context": ["ld: cannot find -lfoo", "collect2: ld returned 1 exit status"],
             "certainty_percent": 90, "reasons": [],
         },
         "candidates": [],
-        "novel": [],
+        "novel": [{ "line_number": 9, "line": "an odd   warning" }],
     });
     let job = EndedJob {
         repository: UPSTREAM.to_owned(),
@@ -122,4 +123,24 @@ async fn whole_name_of_a_branch_leads_there_though_a_step_contains_it() {
     let site = site_with_a_telling_title().await;
     let found = site.json("/api/v1/search?q=Wheel").await;
     assert_eq!(found["page"], format!("/hud/{UPSTREAM}/wheel"), "{found}");
+}
+
+#[tokio::test]
+async fn what_pages_write_beside_a_name_or_a_line_is_found_too() {
+    let site = site_with_a_telling_title().await;
+    let failure = format!("/failure/{UPSTREAM}/71");
+    for (text, page) in [
+        ("job 71", &*failure),
+        ("Returned 1 exit", &*failure),
+        ("an odd warning", &*failure),
+        ("a2a2a2a #7 Toolchain", &*format!("/commit/{}", "a2".repeat(20))),
+        (&*format!("{UPSTREAM} wheel"), &*format!("/hud/{UPSTREAM}/wheel")),
+    ] {
+        let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={asked}")).await;
+        assert_eq!(found["page"], page, "{text}: {found}");
+    }
+    let found = site.json("/api/v1/search?q=builder-7+(Linux)").await;
+    let kinds: Vec<_> = found["hits"].as_array().unwrap().iter().map(|hit| &hit["kind"]).collect();
+    assert_eq!(kinds, ["machine"; 3], "{found}");
 }

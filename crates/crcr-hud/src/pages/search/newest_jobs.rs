@@ -78,12 +78,14 @@ impl NewestJobs {
         found.take(MAX_OF_A_KIND).map(|(step, job)| self.hit(HitKind::Step, step, job)).collect()
     }
 
-    /// The jobs on a machine with the text in its name, those that failed first.
+    /// The jobs on a machine with the text in its name, those that failed first. Pages write its labels behind it.
     pub(crate) fn on_machine(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();
         let found = self.jobs.iter().filter_map(|of| {
-            let machine = of.job.runner.as_deref().filter(|machine| has_text(machine, &lower))?;
-            Some(self.hit(HitKind::Machine, machine, &of.job))
+            let machine = of.job.runner.as_deref()?;
+            let shown = || format!("{machine} ({})", of.job.asked_for()).to_lowercase();
+            let is_found = has_text(machine, &lower) || shown() == lower;
+            is_found.then(|| self.hit(HitKind::Machine, machine, &of.job))
         });
         found.take(MAX_OF_A_KIND).collect()
     }

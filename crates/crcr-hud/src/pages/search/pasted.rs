@@ -13,8 +13,8 @@ use crate::pages::{commit, failure};
 /// Parts between slashes that the name of a branch in an address can have.
 const MAX_BRANCH_PARTS: usize = 8;
 
-/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`, or
-/// `OWNER/REPO/JOB`.
+/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`,
+/// `OWNER/REPO/JOB`, or `OWNER/REPO BRANCH`.
 pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
     if let Some((repo, number)) = text.split_once('#')
         && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
@@ -32,6 +32,12 @@ pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, Pag
         && failure::webhook_of(hud, &repo, job).await?.is_some()
     {
         return Ok(Some(address::failure(repo.as_str(), job)));
+    }
+    if let Some((repo, branch)) = text.split_once(' ')
+        && let Ok(repo) = RepoName::new(repo)
+        && is_branch(hud, &repo, branch).await?
+    {
+        return Ok(Some(branch_path(repo.as_str(), branch)));
     }
     let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
         return Ok(None);
@@ -157,11 +163,15 @@ async fn branch_of(hud: &Hud, repo: &RepoName, path: &[&str]) -> Result<Option<S
     for end in (1..=path.len().min(MAX_BRANCH_PARTS)).rev() {
         let encoded = path[..end].join("/");
         let name = percent_decode_str(&encoded).decode_utf8_lossy();
-        let selection = ThingSelection::Branch { name: &name, before: Timestamp::MAX, limit: 1 };
-        let query = ThingQuery { event: "push", repository: repo.as_str(), selection };
-        if !hud.results.current_things(&query).await?.is_empty() {
+        if is_branch(hud, repo, &name).await? {
             return Ok(Some(name.into_owned()));
         }
     }
     Ok(None)
+}
+
+async fn is_branch(hud: &Hud, repo: &RepoName, name: &str) -> Result<bool, PageError> {
+    let selection = ThingSelection::Branch { name, before: Timestamp::MAX, limit: 1 };
+    let query = ThingQuery { event: "push", repository: repo.as_str(), selection };
+    Ok(!hud.results.current_things(&query).await?.is_empty())
 }
