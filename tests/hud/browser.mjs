@@ -263,6 +263,13 @@ const tasks = {
     }
     await elsewhere.close();
 
+    // On a phone the words of a cell are beside each other, and its label is beside them.
+    const phone = await contextAt({ viewport: { width: 390, height: 900 } });
+    const blocked = await open(phone, `${sites.full}/prs?show=blocked`);
+    const tops = await blocked.locator("td[data-label='Blocked by']").first().evaluate((cell) => [...cell.children].map((part) => part.getBoundingClientRect().top));
+    expect(tops.length > 1 && Math.max(...tops) - Math.min(...tops) < 12, `the parts of a cell begin at ${tops}`);
+    await phone.close();
+
     // Everything is there without JavaScript.
     const plain = await browser.newContext({ javaScriptEnabled: false });
     const read = await open(plain, sites.full + DUNE);
