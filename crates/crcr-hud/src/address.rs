@@ -38,6 +38,16 @@ pub(crate) fn commit(repository: &str, sha: &str) -> String {
     address(&format!("/commit/{sha}"), [("upstream", Some(repository))])
 }
 
+/// The page of a commit of any upstream repository. A fork has the commits of its upstream, so that of another one than
+/// the HUD's `own` is named with it.
+pub(crate) fn commit_of(repository: &str, own: &str, sha: &str) -> String {
+    if repository.eq_ignore_ascii_case(own) {
+        format!("/commit/{sha}")
+    } else {
+        commit(repository, sha)
+    }
+}
+
 /// The page of a pull request.
 pub(crate) fn pull(repository: &str, number: u64) -> String {
     address(&format!("/pr/{number}"), [("upstream", Some(repository))])

@@ -243,6 +243,11 @@ pub(crate) fn zone() -> Markup {
     html! { span.zone { "UTC" } }
 }
 
+/// A commit of any upstream repository, as a link to its page.
+pub(crate) fn commit_of(repository: &str, own: &str, sha: &str) -> Markup {
+    html! { a href=(address::commit_of(repository, own, sha)) { code { (short_sha(sha)) } } }
+}
+
 /// A commit, as a link to its page.
 pub fn commit_link(sha: &str) -> Markup {
     html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }

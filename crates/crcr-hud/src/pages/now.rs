@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::pull_fault;
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, RelayWarning};
-use crate::layout::{ago, commit_link, counted, duration, short_repo, time, zone};
+use crate::layout::{ago, commit_link, commit_of, counted, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -414,7 +414,7 @@ fn relay(relay: &RelayState, upstream: &str) -> Markup {
                     @let (what, why) = lost_words(lost.status);
                     a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " " (what) " "
                     @if let Some(number) = lost.pull_request { a href=(pull_address(lost, number, upstream)) { "#" (number) } " at " }
-                    (commit_link(&lost.head_sha)) ", " (ago(lost.at)) (why)
+                    (commit_of(&lost.upstream, upstream, &lost.head_sha)) ", " (ago(lost.at)) (why)
                     @if let Some(error) = &lost.last_error { ", " bdi { (error) } }
                 } } }
             } }

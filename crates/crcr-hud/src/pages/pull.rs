@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::is_known;
 use super::head::{NextStep, in_tree, out_of_tree};
+use crate::address;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, counted, culprit_list, short_sha};
+use crate::layout::{ago, commit_of, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
 use crate::model::head_state::HeadState;
 use crate::query::given;
@@ -34,6 +35,9 @@ pub(crate) struct PullHeadQuery {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct PullModel {
     pub(crate) upstream: String,
+    /// The one that pages are about unless they name another.
+    #[serde(skip)]
+    own_upstream: String,
     pub(crate) number: u64,
     /// Title, author and branches; `None` if no webhook of it is stored.
     pub(crate) pull_request: Option<PullRequestState>,
@@ -139,6 +143,7 @@ pub(crate) async fn build(
     Ok(PullModel {
         culprits,
         upstream: upstream.as_str().to_owned(),
+        own_upstream: hud.upstream.as_str().to_owned(),
         number,
         pull_request,
         head_at: heads.iter().find(|head| head.sha == head_sha).map(|head| head.at),
@@ -229,7 +234,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
             }
             (facts(model, merge_base_url.as_deref()))
             @if model.is_older {
-                p.note role="status" { "This is an older head. " a href=(address(model, None)) { "The current head" } }
+                p.note role="status" { "This is an older head. " a href=(head_address(model, None)) { "The current head" } }
             }
             (culprit_list(&model.culprits))
             (out_of_tree(&model.backends, &next))
@@ -256,7 +261,7 @@ fn reproduce(model: &PullModel, view: &View<'_>) -> Markup {
 fn merge_base_url(model: &PullModel, view: &View<'_>) -> Option<String> {
     let sha = model.merge_base.as_ref()?;
     Some(if model.is_merge_base_known {
-        format!("/commit/{sha}")
+        address::commit_of(&model.upstream, &model.own_upstream, sha)
     } else {
         view.commit_url(&model.upstream, sha)
     })
@@ -276,7 +281,7 @@ fn facts(model: &PullModel, merge_base_url: Option<&str>) -> Markup {
             }
         }
         p.detail {
-            "Head " (commit_link(&model.head_sha))
+            "Head " (commit_of(&model.upstream, &model.own_upstream, &model.head_sha))
             @if let Some(at) = model.head_at { " from " (ago(at)) }
             @if let (Some(sha), Some(url)) = (&model.merge_base, merge_base_url) { " · merge base " a href=(url) { code { (short_sha(sha)) } } }
             @match model.newest {
@@ -288,7 +293,7 @@ fn facts(model: &PullModel, merge_base_url: Option<&str>) -> Markup {
 }
 
 /// The page at another head; `None` for the current one.
-fn address(model: &PullModel, head: Option<&str>) -> String {
+fn head_address(model: &PullModel, head: Option<&str>) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("upstream", &model.upstream);
     if let Some(head) = head {
@@ -303,7 +308,7 @@ fn other_heads(model: &PullModel) -> Markup {
             h2 #heads { "Heads of this pull request" }
             ul.plain { @for head in &model.heads { li {
                 @if head.sha == model.head_sha { code { (short_sha(&head.sha)) } " (shown)" }
-                @else { a rel="nofollow" href=(address(model, Some(&short_sha(&head.sha)))) { code { (short_sha(&head.sha)) } } }
+                @else { a rel="nofollow" href=(head_address(model, Some(&short_sha(&head.sha)))) { code { (short_sha(&head.sha)) } } }
                 " " span.detail { (ago(head.at)) }
             } } }
             @let more = (model.older_heads + 1).saturating_sub(model.heads.len());

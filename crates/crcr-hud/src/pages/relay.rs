@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
-use crate::layout::{ago, commit_link, duration, time, zone};
+use crate::layout::{ago, commit_of, duration, time, zone};
 use crate::model::days::{day_tallies, facts, reports_by_day};
 use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
 use crate::view::View;
@@ -372,7 +372,7 @@ fn dispatches(model: &RelayModel) -> Markup {
                         Some(number) => a href=(address::pull(&sent.upstream, number)) { "#" (number) },
                         None => (sent.event.replace('_', " ")),
                     } }
-                    td data-label="Commit" { @if sent.head_sha.is_empty() { span.muted { "none" } } @else { (commit_link(&sent.head_sha)) } }
+                    td data-label="Commit" { @if sent.head_sha.is_empty() { span.muted { "none" } } @else { (commit_of(&sent.upstream, &model.upstream, &sent.head_sha)) } }
                     td data-label="Status" { (sent.status.as_str().replace('_', " ")) }
                     td data-label="Sent after" { @match sent.seconds { Some(seconds) => (duration(seconds)), None => span.muted { "not sent" } } }
                     td.message.none[sent.last_error.is_none()] data-label="Why" { @match &sent.last_error { Some(error) => bdi { (error) }, None => span.muted { "–" } } }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
-use crate::layout::{ago, commit_link, external_link, outcome, outcome_parts, time, zone};
+use crate::layout::{ago, commit_of, external_link, outcome, outcome_parts, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
 use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
 use crate::view::View;
@@ -428,7 +428,7 @@ fn table(model: &ReportedModel) -> Markup {
                     (None, Some(event)) => (event.replace('_', " ")),
                     (None, None) => span.muted { "–" },
                 } }
-                td data-label="Commit" { @if job.head_sha.is_empty() { "run " bdi { (job.run_id) } } @else { (commit_link(&job.head_sha)) } }
+                td data-label="Commit" { @if job.head_sha.is_empty() { "run " bdi { (job.run_id) } } @else { (commit_of(&job.upstream, &model.upstream, &job.head_sha)) } }
                 td data-label="Result" { @match job.expected {
                     Some(end) => (expected_word(end)),
                     None => (outcome(job.outcome)),

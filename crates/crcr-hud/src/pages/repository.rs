@@ -26,7 +26,7 @@ use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{
-    ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate, time,
+    ago, commit_of, count_link, counted, culprit_list, distribution, outcome_parts, rate, time,
     zone,
 };
 use crate::model::days::SharedFacts;
@@ -560,7 +560,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                     },
                     None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
-                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_link(&row.head_sha)) " " }
+                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_of(&row.upstream, &page.upstream, &row.head_sha)) " " }
                 span.detail { (ago(row.at)) @if row.older { " · older head" } }
                 @if let Some(title) = &row.title { div.detail.subject title=(title) { bdi { (title) } } }
             }

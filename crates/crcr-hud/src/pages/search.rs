@@ -149,13 +149,8 @@ pub(crate) async fn find(hud: &Hud, (): (), query: SearchQuery) -> Result<Search
     })
 }
 
-/// A fork has the commits of its upstream, so that of another repository is named with it.
 fn commit_path(hud: &Hud, repository: &str, sha: &str) -> String {
-    if repository.eq_ignore_ascii_case(hud.upstream.as_str()) {
-        format!("/commit/{sha}")
-    } else {
-        address::commit(repository, sha)
-    }
+    address::commit_of(repository, hud.upstream.as_str(), sha)
 }
 
 /// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it is named as that of a pull request.

@@ -431,3 +431,40 @@ async fn each_of_sixty_heads_of_a_pull_request_is_found() {
     assert!(pull["older_heads"].as_u64().unwrap() >= 60, "{}", pull["older_heads"]);
     site.page_with("/pr/7", "older heads more: ").await;
 }
+
+#[tokio::test]
+async fn commit_that_two_upstream_repositories_have_is_that_of_the_row_that_links_it() {
+    let (dispatch, attempt) = of_aurora();
+    let at = now() - jiff::SignedDuration::from_hours(1);
+    let of = |upstream: &str| {
+        let dispatch = DispatchFact {
+            delivery: format!("of {upstream}"),
+            enqueued_at: at,
+            upstream: upstream.to_owned(),
+            event: EventName::PullRequest,
+            pull_request: Some(7),
+            head_sha: "a1".repeat(20),
+            status: DispatchFactStatus::Dead,
+            ..dispatch.clone()
+        };
+        let attempt = AttemptFact {
+            delivery: dispatch.delivery.clone(),
+            dispatched_at: at,
+            received_at: at,
+            upstream: upstream.to_owned(),
+            event: EventName::PullRequest,
+            pull_request: Some(7),
+            head_sha: "a1".repeat(20),
+            ..attempt.clone()
+        };
+        [Fact::Dispatch(dispatch), Fact::Attempt(Box::new(attempt))]
+    };
+    let site = site([of(UPSTREAM), of("zzz/fork")].concat()).await;
+    let commit = format!("href=\"/commit/{}", "a1".repeat(20));
+    for path in ["/", "/relay", "/reported", "/pr/7?upstream=zzz/fork"] {
+        let (_, page) = site.get(path).await;
+        assert!(page.contains(&format!("{commit}?upstream=zzz%2Ffork\"")), "{path}: {page}");
+        let has_own = page.contains(&format!("{commit}\""));
+        assert_eq!(has_own, !path.starts_with("/pr"), "{path}: {page}");
+    }
+}
