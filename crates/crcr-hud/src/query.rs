@@ -177,6 +177,13 @@ fn filled(value: Option<&str>) -> Option<&str> {
     value.map(str::trim).filter(|value| !value.is_empty())
 }
 
+/// `NAME` of `NAME L4` and of `NAME (L4)`, as columns and sentences have it.
+pub(crate) fn without_level(text: &str) -> &str {
+    let (name, level) = text.rsplit_once(' ').unwrap_or((text, ""));
+    let level = level.trim_start_matches('(').trim_end_matches(')');
+    if level.parse::<Level>().is_ok() { name } else { text }
+}
+
 /// Which events a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

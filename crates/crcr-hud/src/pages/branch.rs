@@ -24,7 +24,7 @@ use crate::model::commit_jobs::{
 };
 use crate::model::days::push_facts;
 use crate::model::head::checks_of_heads;
-use crate::query::BranchQuery;
+use crate::query::{BranchQuery, without_level};
 use crate::view::View;
 
 /// Groups of jobs beyond these are left out, those that nothing failed in first.
@@ -212,7 +212,8 @@ pub(crate) async fn build(
     jobs.retain(matches);
     let grouped = GroupedJobs::new(&jobs, &commits, &query.open);
     let groups = &grouped.groups;
-    let is_shown = |backend: &str| search.is_empty() || backend.to_lowercase().contains(&search);
+    let named = without_level(query.q.as_deref().unwrap_or_default()).to_lowercase();
+    let is_shown = |backend: &str| backend.to_lowercase().contains(&named);
     let (backends, mut reported) = backend_cells(hud, repo, &commits, is_shown).await?;
     let mut commits: Vec<CommitRow> = commits
         .into_iter()

@@ -13,7 +13,7 @@ use crate::address::{SortOrder, Sorted, order_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, counted, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
-use crate::query::{given, parse_time};
+use crate::query::{given, parse_time, without_level};
 use crate::view::View;
 
 /// Rows on a page.
@@ -122,6 +122,7 @@ impl PullsFilter {
 
     fn includes(&self, pull: &OpenPull) -> bool {
         let is_author = self.author.as_ref().is_none_or(|author| {
+            let author = author.trim_start_matches('@');
             pull.author.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(author))
         });
         // A part of a name is enough, and what it is asked for is what it holds up.
@@ -136,7 +137,7 @@ impl PullsFilter {
 
     /// Whether it is the backend that is asked for, if one is.
     fn is_of(&self, repo: &str) -> bool {
-        let asked = self.backend.as_ref();
+        let asked = self.backend.as_deref().map(without_level);
         asked.is_none_or(|asked| repo.to_lowercase().contains(&asked.to_lowercase()))
     }
 }

@@ -6,12 +6,12 @@ mod reported;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
-use crcr_domain::{Level, RepoName};
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
@@ -28,7 +28,7 @@ use crate::layout::short_sha;
 use crate::model::known_repositories;
 use crate::model::open_pulls::MAX_PULLS;
 use crate::model::red_branches::trunk;
-use crate::query::MAX_SEARCH_CHARS;
+use crate::query::{MAX_SEARCH_CHARS, without_level};
 use crate::view::View;
 
 /// An address has filters, and may be longer than what is searched for.
@@ -376,13 +376,6 @@ fn other_line(row: &JobLogRow, wanted: &str) -> Option<String> {
     Some(line.chars().take(MAX_LINE_CHARS).collect())
 }
 
-/// `NAME` of `NAME L4` and of `NAME (L4)`, as columns and sentences have it.
-fn without_level(text: &str) -> &str {
-    let (name, level) = text.rsplit_once(' ').unwrap_or((text, ""));
-    let level = level.trim_start_matches('(').trim_end_matches(')');
-    if level.parse::<Level>().is_ok() { name } else { text }
-}
-
 /// The backends with the text in their name, their owner's, their device's or an oncall's. The label of a device is as
 /// good as its name.
 fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
@@ -557,7 +550,7 @@ async fn quarantined(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
         let files = (hud.files)(repository);
         let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
         for entry in entries.unwrap_or_default() {
-            if quarantine::has_text(entry, lower.trim_start_matches('@')) {
+            if quarantine::has_text(entry, &lower) {
                 let asked = [("repo", Some(&**repository)), ("q", Some(&*entry.pattern))];
                 let name = format!("{repository}: {}", entry.pattern);
                 found.insert(name, address("/quarantine", asked));

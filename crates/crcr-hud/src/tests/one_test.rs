@@ -280,6 +280,8 @@ async fn count_of_a_message_leads_to_the_runs_that_say_it() {
     let runs = site.json(&format!("/api/v1/{path}")).await;
     assert_eq!(runs["results"].as_array().unwrap().len(), 4, "{runs}");
     assert_eq!(runs["message_id"], id);
+    let (status, page) = site.get("/test/acme/widgets?id=abc&days=90&message=odd").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{page}");
     let other = site.json("/api/v1/test/acme/widgets?id=abc&days=90&message=0123").await;
     assert_eq!(other["results"], json!([]), "{other}");
 }

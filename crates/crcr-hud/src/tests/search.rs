@@ -2,6 +2,7 @@
 
 use crcr_domain::ci_data::job_log::{EndedJob, JobLogOutcome, JobLogRow};
 use crcr_domain::protocol::callback::FailedTest;
+use crcr_standin::generate::UpstreamCi;
 
 use super::*;
 
@@ -143,4 +144,27 @@ async fn what_pages_write_beside_a_name_or_a_line_is_found_too() {
     let found = site.json("/api/v1/search?q=builder-7+(Linux)").await;
     let kinds: Vec<_> = found["hits"].as_array().unwrap().iter().map(|hit| &hit["kind"]).collect();
     assert_eq!(kinds, ["machine"; 3], "{found}");
+}
+
+#[tokio::test]
+async fn filters_take_names_as_pages_write_them() {
+    let facts = facts(7, now(), 10, 10, UPSTREAM);
+    let ci = UpstreamCi::new(&facts, now()).unwrap();
+    let site = site(facts).await;
+    ci.store(&*site.hud.results).await.unwrap();
+    let site = site.with_logs("", |_| {});
+    let pulls = site.json("/api/v1/pulls").await;
+    let author = pulls["pulls"][0]["author"].as_str().unwrap();
+    let grid = format!("hud/{UPSTREAM}/main?q=");
+    for (path, list, plain, written) in [
+        ("pulls?author=", "pulls", author, &*format!("@{author}")),
+        ("pulls?backend=", "pulls", "torch-aurora", "torch-aurora+L4"),
+        (&*grid, "backends", "torch-aurora", "torch-aurora+L4"),
+        ("quarantine?q=", "entries", "grace-example", "@grace-example"),
+    ] {
+        let found = async |name: &str| site.json(&format!("/api/v1/{path}{name}")).await;
+        let (plain, written) = (found(plain).await[list].take(), found(written).await[list].take());
+        assert!(!plain.as_array().unwrap().is_empty(), "{path}");
+        assert_eq!(plain, written, "{path}");
+    }
 }

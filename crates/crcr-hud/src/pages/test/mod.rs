@@ -249,6 +249,10 @@ pub(crate) async fn build(
     let identity = identity.ok_or_else(|| no_such_test(&repo, &name))?;
     model.name = full_name(&identity.suite, &identity.classname, &identity.name);
     let message_id = given(query.message.as_deref());
+    if message_id.iter().any(|id| id.bytes().any(|byte| !byte.is_ascii_hexdigit())) {
+        let text = "`message` has to be hexadecimal digits, as links to messages have them";
+        return Err(PageError::Query(text.to_owned()));
+    }
     let job = given_name(query.job.as_deref());
     let page = page as usize;
     let listed = RunFilter { only_failed, only_flaky, only_default_branch, job, message_id, page };
