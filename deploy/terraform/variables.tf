@@ -61,6 +61,10 @@ variable "settings" {
     error_message = "secrets belong into secret.json: settings are in Terraform's state, and in the function's configuration"
   }
   validation {
+    condition     = alltrue([for name, value in var.settings : !(endswith(upper(name), "_PROXY") && strcontains(value, "@"))])
+    error_message = "the address of a proxy must have no password here: settings are in Terraform's state, and in the function's configuration"
+  }
+  validation {
     condition     = alltrue([for name in keys(var.settings) : !contains(["CRCR_LISTEN", "CRCR_ADMIN_LISTEN", "REDIS_ENDPOINT", "SECRET_STORE_ARN"], name)])
     error_message = "a function has no listeners, and this module sets REDIS_ENDPOINT and SECRET_STORE_ARN: another value would have no effect"
   }

