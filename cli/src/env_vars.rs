@@ -26,8 +26,14 @@ impl Env {
 
     /// A setting of the relay as the relay reads it: the value of NAME, or the content of the file NAME_FILE.
     pub fn setting(&self, name: &str) -> Result<Option<String>, Failure> {
+        Ok(self.secret(name)?.map(|value| value.trim().to_owned()))
+    }
+
+    /// The same for a secret, of which blanks may be a part.
+    pub fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
         let filled = |text: &str| {
-            let value = text.trim_end_matches(['\r', '\n']);
+            // Some editors write a byte order mark.
+            let value = text.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
             (!value.trim().is_empty()).then(|| value.to_owned())
         };
         if let Some(value) = self.get(name).and_then(filled) {
@@ -414,11 +420,11 @@ mod tests {
     fn setting_of_the_relay_is_in_a_variable_or_else_in_the_file_that_another_one_names() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("value");
-        std::fs::write(&path, "from the file\r\n").unwrap();
+        std::fs::write(&path, "\u{feff}from the file \r\n").unwrap();
         let file = ("X_FILE", path.to_str().unwrap());
         for (variables, value) in [
             (vec![("X", "its own"), file], Some("its own")),
-            (vec![("X", "its own\n")], Some("its own")),
+            (vec![("X", " its own\n")], Some("its own")),
             // A line that is left empty in a file of variables sets nothing.
             (vec![("X", " "), file], Some("from the file")),
             (vec![("X", " ")], None),
@@ -427,6 +433,8 @@ mod tests {
             let setting = Env::from_iter(variables.clone()).setting("X").unwrap();
             assert_eq!(setting.as_deref(), value, "{variables:?}");
         }
+        let secret = Env::from_iter([("X", " hush \n")]).secret("X").unwrap();
+        assert_eq!(secret.as_deref(), Some(" hush "));
         let absent = Env::from_iter([("X_FILE", "/absent")]).setting("X").unwrap_err();
         assert_eq!(absent.to_string(), "X_FILE: `/absent` can't be read");
         std::fs::write(&path, "\n").unwrap();

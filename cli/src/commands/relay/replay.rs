@@ -59,7 +59,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 fn webhook_secret(env: &Env) -> Result<SecretString, Failure> {
-    let secret = env.setting(env_vars::GITHUB_APP_SECRET)?.ok_or_else(|| {
+    let secret = env.secret(env_vars::GITHUB_APP_SECRET)?.ok_or_else(|| {
         Failure::user("settings", "GITHUB_APP_SECRET is missing")
             .hint("set it, or GITHUB_APP_SECRET_FILE, to the App's webhook secret")
     })?;

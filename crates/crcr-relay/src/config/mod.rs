@@ -614,7 +614,8 @@ impl Settings<'_> {
     fn retries(&mut self) -> Option<Option<u32>> {
         const NAME: &str = "HUD_MAX_RETRIES";
         let Some(text) = self.get(NAME) else { return Some(None) };
-        let number = text.trim().parse().map_err(|_| format!("`{text}` isn't a whole number"));
+        let problem = |_| format!("`{text}` isn't a whole number from 0 to {}", u32::MAX);
+        let number = text.trim().parse().map_err(problem);
         self.valid(NAME, number.map(Some))
     }
 

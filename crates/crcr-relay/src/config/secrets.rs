@@ -220,7 +220,7 @@ impl FileStamp {
     }
 }
 
-/// Reads a secret's file, without line feeds at its end.
+/// Reads a secret's file, without a byte order mark and line feeds at its end.
 pub fn read(file: &Path) -> Result<String, String> {
     read_within(file, WAIT_FOR_PIPE)
 }
@@ -248,8 +248,9 @@ fn read_to_end(file: &Path) -> Result<String, String> {
     if bytes as u64 > MAX_BYTES {
         return Err(format!("`{}` is larger than {MAX_BYTES} bytes", file.display()));
     }
-    text.truncate(text.trim_end_matches(['\r', '\n']).len());
-    Ok(text)
+    // Some editors write a byte order mark, which would be a part of the secret.
+    let bare = text.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+    Ok(bare.to_owned())
 }
 
 fn unreadable(file: &Path, error: &std::io::Error) -> String {

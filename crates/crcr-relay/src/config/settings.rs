@@ -10,7 +10,7 @@ use url::Url;
 use super::SettingProblem;
 use super::secrets::{self, Secret, SecretFormat};
 
-const MAX_DURATION_SECONDS: u64 = 3660 * 86_400;
+const MAX_DURATION_DAYS: u64 = 3660;
 
 pub(crate) struct Settings<'a> {
     /// The value of a flag or of its environment variable.
@@ -103,7 +103,9 @@ impl<'a> Settings<'a> {
         let Some(text) = self.get(name) else { return Some(default) };
         match text.trim().parse() {
             Ok(number) if number > 0 => Some(number),
-            _ => self.invalid(name, format!("`{text}` isn't a whole number above 0")),
+            _ => {
+                self.invalid(name, format!("`{text}` isn't a whole number from 1 to {}", u32::MAX))
+            }
         }
     }
 
@@ -119,10 +121,13 @@ impl<'a> Settings<'a> {
             _ => (text, 1),
         };
         match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
-            Some(seconds) if (1..=MAX_DURATION_SECONDS).contains(&seconds) => {
+            Some(seconds) if (1..=MAX_DURATION_DAYS * 86_400).contains(&seconds) => {
                 Some(Duration::from_secs(seconds))
             }
-            _ => self.invalid(name, format!("`{text}` isn't a duration such as 90s, 30m or 2h")),
+            _ => {
+                let range = format!("from 1s to {MAX_DURATION_DAYS}d, such as 90s, 30m or 2h");
+                self.invalid(name, format!("`{text}` isn't a duration {range}"))
+            }
         }
     }
 

@@ -248,6 +248,22 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     assert_eq!(asked(&[("IN_PROGRESS_WARN_THRESHOLD", "0")]), "IN_PROGRESS_WARN_THRESHOLD");
 }
 
+/// A number or a time that is one, and out of its bounds, isn't called none.
+#[test]
+fn value_out_of_bounds_is_told_the_bounds() {
+    for (name, values, bounds) in [
+        ("RATE_LIMIT_PER_MIN", ["0", "5000000000"], "from 1 to 4294967295"),
+        ("HUD_MAX_RETRIES", ["-1", "5000000000"], "from 0 to 4294967295"),
+        ("CRCR_RESULTS_RETENTION", ["0s", "4000d"], "from 1s to 3660d"),
+    ] {
+        for value in values {
+            let problems = read(&[&NEEDED[..], &[(name, value)]].concat()).unwrap_err();
+            let told = format!("{problems:?}");
+            assert!(problems.len() == 1 && told.contains(bounds) && told.contains(value), "{told}");
+        }
+    }
+}
+
 #[test]
 fn four_settings_are_required() {
     let config = read(&NEEDED).unwrap();
@@ -270,6 +286,9 @@ fn secret_is_read_from_a_file_and_never_printed() {
     let config = read(&pairs).unwrap();
     assert_eq!(config.webhook_secret.first().expose_secret(), "hush");
     assert!(!format!("{config:?}").contains("hush"));
+    // As Windows' Notepad saves it.
+    std::fs::write(&path, "\u{feff}hush\r\n").unwrap();
+    assert_eq!(read(&pairs).unwrap().webhook_secret.first().expose_secret(), "hush");
 }
 
 #[test]
