@@ -561,14 +561,14 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     assert_eq!(lines.len(), 1, "a broken backend is no dead letter: {listed}");
     // While the relay runs: it dispatches immediately, and GitHub refuses a second time.
     let again = ["relay", "deliveries", "redeliver", &id, "--repo", "acme/two"];
-    assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
+    assert_eq!(place.run(&again).1, "1 dispatch was put back into the queue\n");
     eventually("the second refusal", async || world.count("POST /repos/acme/two/dispatches") == 2)
         .await;
     settled(&place, &id).await;
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     // While the relay is stopped: only this one is dispatched after the next start.
-    assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
+    assert_eq!(place.run(&again).1, "1 dispatch was put back into the queue\n");
     let _relay = place.serve();
     dispatched(&place, &["acme/two"]).await;
     settled(&place, &id).await;

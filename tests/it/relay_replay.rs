@@ -188,7 +188,7 @@ fn changed_files_of_many_pull_requests_are_all_replayed() {
     archive.add("workflow_job", "job", "2026-09-01T10:00:00Z", &job("queued"));
     let span = ["--from", "2026-09-01T00:00:00Z", "--until", "2026-09-02T00:00:00Z"];
     let ran = archive.replay("results.db", &span).run().expect_code(0);
-    assert!(ran.stdout.contains("1 webhooks were replayed"), "{}", ran.report());
+    assert!(ran.stdout.contains("1 webhook was replayed"), "{}", ran.report());
     let connection = rusqlite::Connection::open(archive.path("results.db")).unwrap();
     let count = |table: &str| -> i64 {
         let sql = format!("SELECT count(*) FROM {table}");

@@ -7,6 +7,7 @@ mod sarif;
 mod text;
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::{Component, Path};
 
 use crcr_domain::diagnostic::{Findings, SourceText};
@@ -95,6 +96,7 @@ fn repository_path(file: &str) -> Cow<'_, str> {
 }
 
 /// `1 error`, `2 errors`.
-pub fn plural(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+pub fn plural<N: Copy + Display + PartialEq + From<u8>>(count: N, one: &str, many: &str) -> String {
+    let noun = if count == N::from(1) { one } else { many };
+    format!("{count} {noun}")
 }

@@ -18,6 +18,7 @@ use crate::commands::no_temporary_folder;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 use crate::runner::Runner;
 
 /// Downloads the matching artifacts, uploads them as one, and deletes them if `delete-merged` is set.
@@ -181,7 +182,10 @@ async fn delete(part: &DownloadedArtifact, env: &Env, printer: &Printer) -> Resu
             let locator = part.found.locator.as_deref();
             match store.delete_artifact(key, locator).await {
                 0 => Ok(()),
-                left => Err(format!("{left} objects are left, which need `s3:DeleteObject`")),
+                left => {
+                    let left = plural(left, "object is left", "objects are left");
+                    Err(format!("{left}: deleting needs `s3:DeleteObject`"))
+                }
             }
         }
         ArtifactLocation::Service(_) | ArtifactLocation::Rest(_) => {

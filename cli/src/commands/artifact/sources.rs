@@ -29,6 +29,7 @@ use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::render::plural;
 use crate::runner::Runner;
 
 pub const NO_V4_ARTIFACTS: &str = "GitHub Enterprise Server has no v4 artifacts";
@@ -517,7 +518,7 @@ pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer
 
 /// `1 file`, `2 files`.
 pub fn files_text(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    plural(count, "file", "files")
 }
 
 /// Sets the outputs of a failed upload or download. An error here is only a warning, because it must not

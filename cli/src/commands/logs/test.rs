@@ -19,6 +19,7 @@ use crate::cli::logs::TestArgs;
 use crate::escape::neutralize;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 #[derive(Serialize, Default)]
 struct RuleTest {
@@ -168,7 +169,12 @@ fn write_features(
 }
 
 fn text(test: &RuleTest) -> String {
-    let mut text = format!("{} rules, {} examples, {} logs", test.rules, test.examples, test.logs);
+    let mut text = [
+        plural(test.rules, "rule", "rules"),
+        plural(test.examples, "example", "examples"),
+        plural(test.logs, "log", "logs"),
+    ]
+    .join(", ");
     if test.logs > 0 {
         let RuleTest { right, wrong, nothing, offered, .. } = test;
         let _ = write!(text, ": {right} right, {wrong} wrong, {nothing} without a line; ");

@@ -16,6 +16,7 @@ use crate::cli::relay::DeliveriesCommand;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
@@ -31,7 +32,9 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             let store = open_store(&store, env).await?;
             let discarded = dead_letters::discard_of_repository(&*store, &repo).await;
             let count = discarded.map_err(store_failure)?;
-            printer.data_line(&format!("{count} tasks of `{repo}` were discarded"));
+            let tasks = plural(count, "task", "tasks");
+            let were = if count == 1 { "was" } else { "were" };
+            printer.data_line(&format!("{tasks} of `{repo}` {were} discarded"));
         }
         DeliveriesCommand::Discard { key: Some(key), store, .. } => {
             let store = open_store(&store, env).await?;
@@ -117,7 +120,8 @@ async fn redeliver(
     }
     let redelivered = deliveries::redeliver(store, id, repo, now(), keep).await;
     let count = redelivered.map_err(store_failure)?;
-    printer.data_line(&format!("{count} dispatches were put back into the queue"));
+    let dispatches = plural(count, "dispatch was", "dispatches were");
+    printer.data_line(&format!("{dispatches} put back into the queue"));
     Ok(())
 }
 
@@ -127,13 +131,16 @@ async fn redeliver_all(
     printer: &Printer,
 ) -> Result<(), Failure> {
     let all = deliveries::redeliver_all(store, now(), keep).await.map_err(store_failure)?;
-    printer.data_line(&format!("{} tasks were put back into the queue", all.requeued));
+    let tasks = plural(all.requeued, "task was", "tasks were");
+    printer.data_line(&format!("{tasks} put back into the queue"));
     if all.too_old > 0 {
-        printer.data_line(&format!(
-            "{} dispatches of events older than a day weren't: redeliver them by the id of their \
-             delivery, or discard them",
-            all.too_old
-        ));
+        let not_sent = plural(
+            all.too_old,
+            "dispatch of an event older than a day wasn't",
+            "dispatches of events older than a day weren't",
+        );
+        let what_to_do = "redeliver by the id of the delivery, or discard";
+        printer.data_line(&format!("{not_sent}: {what_to_do}"));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::cli::relay::ImportArgs;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{ByteProgress, Printer};
+use crate::render::plural;
 
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 const FACTS_PER_WRITE: usize = 5000;
@@ -39,7 +40,9 @@ pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     import.write().await?;
     let ImportRun { rows, bad, .. } = import;
-    printer.data_line(&format!("{rows} rows were imported, {bad} lines could not be imported"));
+    let rows = plural(rows, "row was imported", "rows were imported");
+    let bad_lines = plural(bad, "line", "lines");
+    printer.data_line(&format!("{rows}, {bad_lines} could not be imported"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

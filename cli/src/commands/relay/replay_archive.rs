@@ -19,6 +19,7 @@ use crate::cli::relay::ReplayArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 /// Objects that are read at the same time. Each has at most 25 MB in memory.
 const READS: usize = 16;
@@ -61,8 +62,11 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     }
     replay.write(results.as_deref()).await?;
     let ArchiveReplay { webhooks, unreadable, .. } = replay;
-    let done = if args.dry_run { "can be replayed" } else { "were replayed" };
-    printer.data_line(&format!("{webhooks} webhooks {done}, {unreadable} can't be read"));
+    let done = match args.dry_run {
+        true => plural(webhooks, "webhook can be replayed", "webhooks can be replayed"),
+        false => plural(webhooks, "webhook was replayed", "webhooks were replayed"),
+    };
+    printer.data_line(&format!("{done}, {unreadable} can't be read"));
     Ok(if unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

@@ -73,7 +73,7 @@ fn summary(seeds: u64, sums: Sums, is_compared: bool, elapsed: Duration) -> Stri
     let seconds = elapsed.as_secs_f64();
     format!(
         "{} without a finding in {seconds:.1} s ({:.0} a second): {}",
-        plural(seeds as usize, "seed", "seeds"),
+        plural(seeds, "seed", "seeds"),
         seeds as f64 / seconds,
         parts.join(", ")
     )

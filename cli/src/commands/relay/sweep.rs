@@ -9,11 +9,13 @@ use crate::cli::relay::StoreArgs;
 use crate::env_vars::Env;
 use crate::failure::Outcome;
 use crate::printer::Printer;
+use crate::render::plural;
 
 /// The running relay then does the checks.
 pub async fn run(args: &StoreArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = open_store(args, env).await?;
     let count = deliveries::sweep_now(&*store, now()).await.map_err(store_failure)?;
-    printer.line(&format!("{count} open dispatches will be checked now"));
+    let open = plural(count, "open dispatch", "open dispatches");
+    printer.line(&format!("{open} will be checked now"));
     Ok(ExitCode::SUCCESS)
 }

@@ -68,7 +68,7 @@ impl QuarantinedFailures {
         if self.count == 0 {
             return Ok(());
         }
-        let title = format!("{} in quarantine", plural(self.count as usize, "failure", "failures"));
+        let title = format!("{} in quarantine", plural(self.count, "failure", "failures"));
         printer.group(&title);
         let mut summary =
             format!("### {title}\n\n| test | owner | until | reason |\n|---|---|---|---|\n");

@@ -393,8 +393,8 @@ fn report(
             printer.data_line(&format!(
                 "{} in {}, {}",
                 super::counts(&counts.tally),
-                plural(counts.files as usize, "report", "reports"),
-                plural(counts.rows as usize, "row", "rows"),
+                plural(counts.files, "report", "reports"),
+                plural(counts.rows, "row", "rows"),
             ));
         }
     }
@@ -420,7 +420,8 @@ fn report(
     }
 
     if let Some(first) = unreachable.first() {
-        let text = format!("{} artifacts can't be fetched; the first: {first}", unreachable.len());
+        let artifacts = plural(unreachable.len(), "artifact", "artifacts");
+        let text = format!("{artifacts} can't be fetched; the first: {first}");
         return Err(Failure::unexpected("artifact-unreachable", text)
             .hint("collect the run again: rows that are there already aren't duplicated"));
     }

@@ -121,7 +121,7 @@ impl CollectedTests {
         let mut text = format!(
             "### Test results\n\n{} in {}\n",
             super::super::counts(&counts.tally),
-            plural(counts.files as usize, "report", "reports")
+            plural(counts.files, "report", "reports")
         );
         for (title, list) in [
             ("Crashed, or without a report", &self.lost),
