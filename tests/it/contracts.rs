@@ -336,7 +336,7 @@ fn untrusted_text_of_a_pull_request_never_reaches_a_shell() {
 
 /// A dispatched run belongs to the default branch, but the upstream code is untrusted.
 #[test]
-fn jobs_that_check_out_upstream_code_have_no_token() {
+fn jobs_that_check_out_upstream_code_have_no_token_and_write_no_cache() {
     let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
     all.extend(documented());
     let mut seen = 0;
@@ -354,10 +354,11 @@ fn jobs_that_check_out_upstream_code_have_no_token() {
                 serde_yaml::from_value(job["permissions"].clone()).unwrap();
             assert_eq!(granted, [("contents".into(), "read".into())].into(), "{path}: {name:?}");
             assert!(!format!("{job:?}").contains("secrets."), "{path}: {name:?}");
+            assert_eq!(job["cache-mode"], "none", "{path}: {name:?} can write the cache");
             seen += 1;
         }
     }
-    assert!(seen >= 3, "{seen}");
+    assert!(seen >= 6, "{seen}");
 }
 
 #[test]
