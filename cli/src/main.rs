@@ -37,9 +37,7 @@ fn main() -> ExitCode {
         Err(error) => {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    // If stdout is closed, nobody can read the help anyway.
-                    let _ = error.print();
-                    ExitCode::SUCCESS
+                    commands::print_help(&env, &error)
                 }
                 _ => commands::report_usage_error(&args, &env, &error),
             };
@@ -61,7 +59,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match runtime.block_on(commands::run(cli, &env, &printer)) {
+    let is_server = cli.command.is_server();
+    let outcome = runtime.block_on(commands::run(cli, &env, &printer));
+    // A server has done its work, whether or not its address could be printed.
+    let lost = printer.stdout_failure().filter(|_| !is_server);
+    match outcome.and_then(|code| lost.map_or(Ok(code), Err)) {
         Ok(code) => code,
         Err(failure) => {
             printer.failure(&failure);

@@ -7,8 +7,9 @@
 
 use std::backtrace::Backtrace;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::panic::PanicHookInfo;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
@@ -27,6 +28,8 @@ pub struct Printer {
     color_stderr: bool,
     progress_bars: bool,
     quiet: bool,
+    /// Why data couldn't be written to stdout.
+    stdout_problem: Arc<OnceLock<String>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,6 +85,7 @@ impl Printer {
                 && env.get(env_vars::CI).is_none()
                 && !args.quiet,
             quiet: args.quiet,
+            stdout_problem: Arc::default(),
         }
     }
 
@@ -93,10 +97,26 @@ impl Printer {
         self.under_actions
     }
 
-    /// Prints data to stdout as it is. A closed pipe (`| head`) isn't an error.
+    /// Prints data to stdout as it is.
     pub fn data(&self, text: &str) {
         let mut out = std::io::stdout().lock();
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.note_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    }
+
+    /// Notes that stdout couldn't be written. A closed pipe (`| head`) isn't an error.
+    pub fn note_written(&self, written: io::Result<()>) {
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            let _ = self.stdout_problem.set(error.to_string());
+        }
+    }
+
+    /// The failure of a command whose data wasn't written, such as to a full disk.
+    pub fn stdout_failure(&self) -> Option<Failure> {
+        let problem = self.stdout_problem.get()?;
+        let failure = Failure::unexpected("file-unwritable", "stdout can't be written");
+        Some(failure.because(anyhow::Error::msg(problem.clone())))
     }
 
     pub fn data_line(&self, text: &str) {
@@ -166,11 +186,7 @@ impl Printer {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar.set_message(label.to_owned());
-        ByteProgress {
-            bar,
-            printer: self.clone(),
-            last_line: std::sync::Mutex::new(Instant::now()),
-        }
+        ByteProgress { bar, printer: self.clone(), last_line: Mutex::new(Instant::now()) }
     }
 
     fn message(&self, level: MessageLevel, code: Option<&str>, text: &str, hint: Option<&str>) {
@@ -214,7 +230,7 @@ impl Printer {
 pub struct ByteProgress {
     bar: ProgressBar,
     printer: Printer,
-    last_line: std::sync::Mutex<Instant>,
+    last_line: Mutex<Instant>,
 }
 
 impl ByteProgress {
@@ -297,8 +313,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]

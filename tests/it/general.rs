@@ -46,6 +46,41 @@ fn completions_exist_for_every_shell() {
     }
 }
 
+/// What a script redirects into a file is whole, or the command fails; `| head` fails nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn data_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    use crate::support::keep_coverage;
+    for args in [
+        &["--version"][..],
+        &["relay", "serve", "--help"],
+        &["allowlist", "schema"],
+        &["completions", "bash"],
+        &["relay", "size", "--pulls", "1", "--backends", "1"],
+    ] {
+        let crcr = || {
+            let mut crcr = Command::new(env!("CARGO_BIN_EXE_crcr"));
+            crcr.args(args).env_clear().stderr(Stdio::piped());
+            keep_coverage(&mut crcr);
+            crcr
+        };
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = crcr().stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        let told = "error[file-unwritable]: stdout can't be written\n  because: No space left";
+        assert!(said.starts_with(told), "{args:?}: {said}");
+        let mut child = crcr().stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{args:?}");
+    }
+}
+
 #[test]
 fn help_and_version_are_words_too() {
     let said = |args: &[&str]| Crcr::new(args).run().expect_code(0).stdout;

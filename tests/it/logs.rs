@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use crcr_standin::StandIn;
 use serde_json::{Value, json};
 
-use crate::support::Crcr;
+use crate::support::{Crcr, keep_coverage};
 
 fn fixtures(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/logs").join(folder)
@@ -49,6 +51,25 @@ fn log_without_a_telling_line_is_no_error_and_a_missing_file_is() {
     assert_eq!(ran.stdout, "-: no line explains the failure\n");
     let ran = Crcr::new(&["logs", "classify", "absent.log"]).run().expect_code(2);
     assert!(ran.stderr.contains("`absent.log` can't be read"), "{}", ran.stderr);
+}
+
+/// `crcr logs fetch … | head` ends quietly, as every other command does.
+#[test]
+fn reader_of_a_fetched_log_may_stop_early() {
+    let github = StandIn::start().unwrap();
+    let world = &github.state().world;
+    world.add_repo("acme/app");
+    world.put_job_log("acme/app", 7, "a line of the log\n".repeat(100_000));
+    let mut crcr = Command::new(env!("CARGO_BIN_EXE_crcr"));
+    crcr.args(["logs", "fetch", "--repo", "acme/app", "--job", "7"]).env_clear();
+    crcr.env("GITHUB_API_URL", github.state().origin());
+    crcr.env("GITHUB_TOKEN", world.reader_token(false));
+    keep_coverage(&mut crcr);
+    let mut child = crcr.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

@@ -40,11 +40,25 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
+/// Prints the help or the version, which clap takes for errors.
+pub fn print_help(env: &Env, help: &clap::Error) -> ExitCode {
+    let printer = plain_printer(env);
+    printer.note_written(help.print());
+    printer.stdout_failure().map_or(ExitCode::SUCCESS, |failure| {
+        printer.failure(&failure);
+        failure.exit_code()
+    })
+}
+
+/// Where no flags are known.
+fn plain_printer(env: &Env) -> Printer {
+    Printer::new(&GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 }, env)
+}
+
 /// Reports wrong arguments and sets the outputs that later steps of the job read in any case. The exit
 /// code is 2, unless the inputs say that the job goes on without credentials.
 pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
-    let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
-    let printer = Printer::new(&global, env);
+    let printer = plain_printer(env);
     if let Some(failure) = missing_server(error) {
         printer.failure(&failure);
         return failure.exit_code();

@@ -62,13 +62,16 @@ async fn copy(
             let text = format!("the log of job {} is larger than {}", args.job, human_bytes(max));
             return Err(Failure::user("log-too-large", text).hint("allow more with `--max-size`"));
         }
-        out.write_all(&piece).map_err(|error| {
-            Failure::unexpected("file-unwritable", "the log can't be written").because(error)
-        })?;
+        match out.write_all(&piece).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // Whoever reads stdout has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(error) => {
+                let what = "the log can't be written";
+                return Err(Failure::unexpected("file-unwritable", what).because(error));
+            }
+        }
     }
-    out.flush().map_err(|error| {
-        Failure::unexpected("file-unwritable", "the log can't be written").because(error)
-    })?;
     Ok(size)
 }
 
