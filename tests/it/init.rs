@@ -137,6 +137,23 @@ fn every_workflow_runs_on_the_given_runners() {
     assert!(ran.stderr.contains("actionlint, list small in"), "{}", ran.report());
 }
 
+/// The one starts for changes of the file, and the other says where the findings are.
+#[test]
+fn allowlist_elsewhere_is_named_in_both_workflows() {
+    let clone = Clone::new();
+    let review = |file: &str| clone.init(&["allowlist-review", "--file", file]).run();
+    review("./ci/allowlist.yml").expect_code(0);
+    let (one, other) = ("allowlist-review.yml", "allowlist-review-comment.yml");
+    let lines = ["    paths: [ci/allowlist.yml]", "          file: ci/allowlist.yml"];
+    assert_lines(&clone.read(one), &lines);
+    assert_lines(&clone.read(other), &[r#"            const file = "ci/allowlist.yml";"#]);
+    for name in [one, other] {
+        assert!(!clone.read(name).contains(".github/allowlist.yml"), "{}", clone.read(name));
+    }
+    let ran = review("/ci/allowlist.yml").expect_code(2);
+    assert!(ran.stderr.contains("isn't a path below this repository"), "{}", ran.report());
+}
+
 #[test]
 fn fork_build_uses_the_default_branch_that_the_server_names() {
     let clone = Clone::new();

@@ -172,7 +172,6 @@ const RIGHT_OF_ENDINGS: u64 = 393;
 #[test]
 fn memory_does_not_grow_with_the_length_of_a_line() {
     use std::io::Write as _;
-    use std::process::Stdio;
 
     let mut run = Crcr::new(&["logs", "classify", "-"]);
     let command = run.command().stdin(Stdio::piped()).stdout(Stdio::piped());

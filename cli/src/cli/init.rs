@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 
+use super::allowlist::DEFAULT_FILE;
+
 #[derive(Debug, Subcommand)]
 pub enum InitCommand {
     /// CI for another repository's pull requests, which the relay starts here
@@ -176,7 +178,7 @@ Examples:
 #[derive(Debug, Clone, Args)]
 pub struct AllowlistReviewArgs {
     /// Path of the allowlist
-    #[arg(long, value_name = "PATH", default_value = ".github/allowlist.yml")]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_FILE)]
     pub file: String,
     #[command(flatten)]
     pub runner: RunnerArgs,

@@ -8,7 +8,7 @@ use crcr_github::lookup::cache::LookupCache;
 use crcr_github::server;
 
 use super::repository::LocalRepository;
-use super::template::{aws_name, check_value};
+use super::template::{aws_name, path_below};
 use super::{InitPlan, PlannedFile};
 use crate::cli::init::{AwsArgs, AwsFormat};
 use crate::commands::github;
@@ -69,7 +69,7 @@ pub async fn plan(
             .hint("name two: everybody may list the cache's, and nobody the artifacts'"));
     }
     let account = account(args)?;
-    let folder = folder(&args.folder)?;
+    let folder = path_below("folder", &args.folder, "deploy/aws-ci")?;
     let facts = facts(args, here, env, printer).await?;
     let subject_note = check_subject(&facts, printer);
     let private = args.private || facts.private;
@@ -94,18 +94,6 @@ fn account(args: &AwsArgs) -> Result<Option<&str>, Failure> {
     }
     let message = format!("`--account-id`: `{}` can't be an account", account.escape_debug());
     Err(Failure::user("aws-name", message).hint("an account's number has twelve digits"))
-}
-
-/// A folder below this repository, without a final slash.
-fn folder(text: &str) -> Result<String, Failure> {
-    check_value("folder", text)?;
-    let folder = text.trim_end_matches('/');
-    let leaves = folder.split('/').any(|part| matches!(part, "" | "." | ".."));
-    if leaves || folder.contains('\\') {
-        let message = format!("`--folder`: `{folder}` isn't a folder below this repository");
-        return Err(Failure::unexpected("usage", message).hint("such as `deploy/aws-ci`"));
-    }
-    Ok(folder.to_owned())
 }
 
 async fn facts(

@@ -15,8 +15,9 @@ use crcr_github::artifact::is_enterprise_server;
 
 use self::repository::{LocalRepository, TestedWorkflows};
 use self::template::{
-    FilledWorkflow, aws_name, check_value, filter_pattern, yaml_list, yaml_string,
+    FilledWorkflow, aws_name, check_value, filter_pattern, path_below, yaml_list, yaml_string,
 };
+use crate::cli::allowlist::DEFAULT_FILE as ALLOWLIST;
 use crate::cli::init::{
     AllowlistReviewArgs, DownstreamArgs, ForkBuildArgs, InitArgs, InitCommand, RunnerArgs,
     TestStatsArgs,
@@ -256,32 +257,26 @@ async fn allowlist_review(
     args: &AllowlistReviewArgs,
     here: &LocalRepository<'_>,
 ) -> Result<InitPlan, Failure> {
-    check_value("file", &args.file)?;
+    let file = path_below("file", &args.file, ALLOWLIST)?;
     let runners = format!("runs-on: {}", runner_labels(&args.runner)?);
     let pin = here.actions_pin().await?;
     let on_runners = |workflow: FilledWorkflow| workflow.fill("runs-on: ubuntu-latest", &runners);
     let mut review = on_runners(template::ALLOWLIST_REVIEW.pinned(&pin));
-    if args.file != ".github/allowlist.yml" {
-        review = review
-            .fill(
-                "paths: [.github/allowlist.yml]",
-                &format!("paths: [{}]", filter_pattern(&args.file)),
-            )
-            .fill(
-                "          upstream: ${{ github.repository }}\n",
-                &format!(
-                    "          file: {}\n          upstream: ${{{{ github.repository }}}}\n",
-                    yaml_string(&args.file)
-                ),
-            );
+    let mut comment = on_runners(template::ALLOWLIST_REVIEW_COMMENT.pinned(&pin));
+    if file != ALLOWLIST {
+        let paths = format!("paths: [{}]", filter_pattern(&file));
+        let upstream = "          upstream: ${{ github.repository }}\n";
+        let with_file = format!("          file: {}\n{upstream}", yaml_string(&file));
+        review = review.fill(&format!("paths: [{ALLOWLIST}]"), &paths).fill(upstream, &with_file);
+        let constant = format!("const file = {};", serde_json::Value::from(&*file));
+        comment = comment.fill(&format!("const file = '{ALLOWLIST}';"), &constant);
     }
     let mut next_steps = vec![
-        format!("`crcr allowlist validate {}` shows what it would say", args.file),
+        format!("`crcr allowlist validate {file}` shows what it would say"),
         "merge both: the comment is posted by the workflow of the default branch".to_owned(),
         "for evidence from results, set the repository variable `CRCR_HUD_URL`".to_owned(),
     ];
     next_steps.extend(actionlint_labels(&args.runner));
-    let comment = on_runners(template::ALLOWLIST_REVIEW_COMMENT.pinned(&pin));
     Ok(InitPlan::of_workflows(vec![review, comment], next_steps, here.server()))
 }
 

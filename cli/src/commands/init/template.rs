@@ -115,6 +115,18 @@ pub fn check_value(flag: &str, value: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A path below this repository, as GitHub's filters compare it: without `./` and a final slash.
+pub fn path_below(flag: &str, text: &str, example: &str) -> Result<String, Failure> {
+    check_value(flag, text)?;
+    let path = text.trim_start_matches("./").trim_end_matches('/');
+    let leaves = path.split('/').any(|part| matches!(part, "" | "." | ".."));
+    if leaves || path.contains('\\') {
+        let message = format!("`--{flag}`: `{text}` isn't a path below this repository");
+        return Err(Failure::unexpected("usage", message).hint(format!("such as `{example}`")));
+    }
+    Ok(path.to_owned())
+}
+
 /// Names the flag of a name that AWS can't have given.
 pub fn aws_name<T>(flag: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
     name.map_err(|error| Failure::user("aws-name", format!("`--{flag}`: {error}")).hint(error.rule))
@@ -163,6 +175,19 @@ mod tests {
             assert_eq!(parsed.as_str(), Some(value), "{}", yaml_string(value));
         }
         assert_eq!(filter_pattern("release/2+1"), r#""release/2\\+1""#);
+    }
+
+    #[test]
+    fn path_is_written_as_githubs_filters_compare_it_or_refused() {
+        let read = |text: &str| path_below("file", text, "ci/a.yml").ok();
+        for text in ["ci/a.yml", "./ci/a.yml", "././ci/a.yml/"] {
+            assert_eq!(read(text).as_deref(), Some("ci/a.yml"), "{text}");
+        }
+        for text in
+            ["", ".", "./", "/ci/a.yml", "../a.yml", "ci/../a.yml", "ci//a.yml", "ci\\a.yml"]
+        {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 
     #[test]
