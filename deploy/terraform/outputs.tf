@@ -13,6 +13,11 @@ output "public_url" {
   value       = trimsuffix(aws_lambda_function_url.relay.function_url, "/")
 }
 
+output "role_name" {
+  description = "The function's role: CRCR_ARCHIVE needs a policy for its bucket there"
+  value       = aws_iam_role.relay.name
+}
+
 output "secret_arn" {
   description = "The secret to put the JSON of secret settings into"
   value       = aws_secretsmanager_secret.relay.arn
