@@ -100,9 +100,20 @@ fn values_that_no_relay_can_use_are_refused() {
         (&size, "`--check-runs` is more than `--backends`"),
         (&["relay", "simulate", "--seeds", "0"], "'--seeds <COUNT>': 0 is not in 1.."),
         (&["relay", "restore", "--since", "2026-11-25"], "a time such as 2026-11-25T09:00Z"),
+        (&["relay", "sweep", "--store", "mysql:x"], "`--store`: expected sqlite:PATH"),
+        (&["relay", "import", "--results", "mysql:x", "-"], "error[results]: `--results`: "),
     ] {
         let (code, stdout, stderr) = place.run(args);
         assert!(code > 0 && stderr.contains(expected), "{args:?}: {stdout}{stderr}");
+    }
+    // What names it is the flag or the variable that has the value.
+    let place = place.set("CRCR_STORE", "mysql:x").set("CRCR_RESULTS", "mysql:x");
+    for (args, expected) in [
+        (&["relay", "sweep"][..], "error[store]: CRCR_STORE: expected sqlite:PATH"),
+        (&["relay", "import", "-"], "error[results]: CRCR_RESULTS: "),
+    ] {
+        let (code, stdout, stderr) = place.run(args);
+        assert!(code == 1 && stderr.contains(expected), "{args:?}: {stdout}{stderr}");
     }
 }
 
@@ -536,6 +547,13 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     world.fail("POST /repos/acme/two/dispatches", 2, fault);
     let (code, _, stderr) = place.run(&["relay", "deliveries", "list"]);
     assert!(code == 1 && stderr.contains("no store exists at `crcr.db`"), "{code}: {stderr}");
+    // What a copy to a full disk leaves isn't a store in which nothing is.
+    std::fs::write(place.folder().join("empty.db"), "").unwrap();
+    for args in [&["relay", "deliveries", "list"][..], &["relay", "backup", "copy"]] {
+        let args = [args, &["--store", "sqlite:empty.db"]].concat();
+        let (code, _, stderr) = place.run(&args);
+        assert!(code == 1 && stderr.contains("exists at `empty.db`"), "{args:?}: {stderr}");
+    }
     let mut relay = place.serving().await;
     for (what, said) in
         [("deliveries", "no webhook is stored"), ("repository", "no name is pinned")]

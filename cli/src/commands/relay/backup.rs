@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{named_results, now, store_failure, store_url};
+use super::{has_bytes, named_results, now, store_failure, store_url};
 use crate::cli::DataFormat;
 use crate::cli::relay::BackupArgs;
 use crate::env_vars::{self, Env};
@@ -188,7 +188,7 @@ async fn copy_database(
     name: &str,
     manifest: &mut BackupManifest,
 ) -> Result<(), Failure> {
-    if !from.exists() {
+    if !has_bytes(from) {
         let what = format!("no database exists at `{}`", from.display());
         return Err(Failure::user("store", what)
             .hint("use the values of the relay's `--store` and `--results`"));

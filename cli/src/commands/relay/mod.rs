@@ -17,6 +17,7 @@ mod sweep;
 
 pub use self::serve::stop_on_signal;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crcr_relay::config::StoreUrl;
@@ -51,7 +52,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
 async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
     let url = results_url(flag, env)?;
     if let ResultsUrl::Sqlite(path) = &url
-        && !path.exists()
+        && !has_bytes(path)
     {
         let what = format!("no results exist at `{}`", path.display());
         return Err(Failure::user("results", what).hint(
@@ -79,21 +80,24 @@ fn results_url(flag: Option<&str>, env: &Env) -> Result<ResultsUrl, Failure> {
         return Ok(named);
     }
     let store = env.setting(env_vars::CRCR_STORE)?;
-    parse_results(store.as_deref().unwrap_or("sqlite:crcr.db"))
+    parse_results(env_vars::CRCR_STORE, store.as_deref().unwrap_or("sqlite:crcr.db"))
 }
 
 /// The results of `--results`, else those of the relay's environment.
 fn named_results(flag: Option<&str>, env: &Env) -> Result<Option<ResultsUrl>, Failure> {
-    let named = match flag {
-        Some(url) => Some(url.to_owned()),
-        None => env.setting(env_vars::CRCR_RESULTS)?,
-    };
-    named.as_deref().map(parse_results).transpose()
+    match flag {
+        Some(url) => parse_results("`--results`", url).map(Some),
+        None => {
+            let set = env.setting(env_vars::CRCR_RESULTS)?;
+            set.map(|url| parse_results(env_vars::CRCR_RESULTS, &url)).transpose()
+        }
+    }
 }
 
-fn parse_results(url: &str) -> Result<ResultsUrl, Failure> {
+/// `name` is the flag or the variable that has the URL.
+fn parse_results(name: &str, url: &str) -> Result<ResultsUrl, Failure> {
     ResultsUrl::parse(url).map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
+        Failure::user("results", format!("{name}: {what}"))
             .hint("use the value of the relay's `--results` or `--store`")
     })
 }
@@ -108,7 +112,9 @@ fn store_url(args: &StoreArgs, env: &Env) -> Result<StoreUrl, Failure> {
     let flag = |name: &str| args.store.clone().filter(|_| name == env_vars::CRCR_STORE);
     let lookup = |name: &str| flag(name).or_else(|| env.get(name).map(str::to_owned));
     config::store(&lookup).map_err(|problem| {
-        Failure::user("store", format!("{}: {}", problem.name, problem.what))
+        let is_flag = flag(&problem.name).is_some();
+        let name = if is_flag { "`--store`" } else { problem.name.as_str() };
+        Failure::user("store", format!("{name}: {}", problem.what))
             .hint("use the value of the relay's `--store`")
     })
 }
@@ -117,7 +123,7 @@ fn store_url(args: &StoreArgs, env: &Env) -> Result<StoreUrl, Failure> {
 async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, Failure> {
     let url = store_url(args, env)?;
     if let StoreUrl::Sqlite(path) = &url
-        && !path.exists()
+        && !has_bytes(path)
     {
         return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
             .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
@@ -125,6 +131,11 @@ async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, 
     relay::open_beside(&url).await.map_err(|error| {
         Failure::unexpected("store-unavailable", "the store can't be opened").because(error)
     })
+}
+
+/// Whether there can be a database. An empty file would become one, of which a command says that nothing is in it.
+fn has_bytes(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.len() > 0)
 }
 
 fn now() -> Timestamp {

@@ -10,6 +10,7 @@ use crate::cli::DataFormat;
 use crate::cli::relay::SizeArgs;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 /// Processor time of a webhook, in milliseconds: 9,780 a second on two cores, the load included.
 const WEBHOOK_MS: f64 = 0.2;
@@ -132,11 +133,15 @@ pub fn run(args: &SizeArgs, printer: &Printer) -> Outcome {
 
 /// For a terminal of 80 columns.
 fn text(args: &SizeArgs, size: &RelaySize) -> String {
-    let SizeArgs { pulls, backends, heads, jobs, .. } = args;
+    let SizeArgs { pulls, backends, heads, jobs, .. } = *args;
     let mut text = format!(
-        "{pulls} pull requests a week with {heads} heads, {backends} backends with {jobs} jobs\n"
+        "{} with {}, {} with {}\n",
+        plural(pulls, "pull request a week", "pull requests a week"),
+        plural(heads, "head", "heads"),
+        plural(backends, "backend", "backends"),
+        plural(jobs, "job", "jobs")
     );
-    for (name, lines) in load_rows(size).into_iter().chain(limit_rows(*pulls, size)) {
+    for (name, lines) in load_rows(size).into_iter().chain(limit_rows(pulls, size)) {
         for (n, line) in lines.lines().enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(text, "  {name:36} {line}");
@@ -242,6 +247,10 @@ mod tests {
         for (pulls, backends) in [(1, 1), (1_000, 50), (100_000, 1_000)] {
             let load = SizeArgs { check_runs: Some(backends / 2), ..load(pulls, backends) };
             let text = text(&load, &RelaySize::of(&load));
+            assert!(
+                !text.contains(" 1 backends") && !text.starts_with("1 pull requests"),
+                "{text}"
+            );
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             assert!(text.contains("GitHub's limit: pull requests a week"), "{text}");
         }

@@ -29,13 +29,15 @@ pub(crate) fn version(connection: &Connection, path: &Path) -> Result<i64, Store
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(unavailable)
     };
     let mut found = read()?;
-    if found <= 0 && has_tables(connection).map_err(unavailable)? {
+    let (is_empty, has_own) = tables(connection).map_err(unavailable)?;
+    if found <= 0 && !is_empty {
         // Another process may have created them in the meantime.
         found = read()?;
-        if found <= 0 {
-            let what = "it is the database of another program: it has tables, and not crcr's";
-            return Err(StoreError::Unavailable(what.to_owned()));
-        }
+    }
+    // Other programs number their tables, too.
+    if !is_empty && (found <= 0 || !has_own) {
+        let what = "it is the database of another program: it has tables, and not crcr's";
+        return Err(StoreError::Unavailable(what.to_owned()));
     }
     if found > VERSION {
         let path = path.display().to_string();
@@ -70,8 +72,10 @@ fn upgrade_by(steps: &[&str], connection: &mut Connection, path: &Path) -> Resul
     Ok(())
 }
 
-fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
+/// Whether there is no table, and whether there is one that every version of the store has.
+fn tables(connection: &Connection) -> rusqlite::Result<(bool, bool)> {
+    let sql = "SELECT count(*) = 0, coalesce(max(name = 'fact_dispatch'), 0) FROM sqlite_schema";
+    connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 #[cfg(test)]
@@ -124,11 +128,17 @@ mod tests {
     #[test]
     fn database_of_another_program_is_refused_in_one_line_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
-        // The one has a table of a name that crcr uses, too.
-        for (name, table) in [("grafana.db", "dashboard"), ("music.db", "record")] {
+        // Some have a table of a name that crcr uses, too, or number their tables.
+        for (name, table, version) in [
+            ("grafana.db", "dashboard", 0),
+            ("music.db", "record", 0),
+            ("photos.db", "record", VERSION),
+            ("notes.db", "task", 99),
+        ] {
             let path = folder.path().join(name);
             let other = Connection::open(&path).unwrap();
-            other.execute_batch(&format!("CREATE TABLE {table} (a)")).unwrap();
+            let made = format!("CREATE TABLE {table} (a); PRAGMA user_version = {version}");
+            other.execute_batch(&made).unwrap();
             drop(other);
             let before = std::fs::read(&path).unwrap();
             let Err(error) = SqliteStore::open(&path, StoreRole::Server) else {
