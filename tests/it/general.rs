@@ -98,6 +98,21 @@ fn number_that_is_none_is_said_in_plain_words() {
     assert!(!ran.stderr.contains("invalid digit"), "{}", ran.report());
 }
 
+/// Nothing has the number 0, and a list of at most none would say that there is nothing.
+#[test]
+fn numbers_and_limits_begin_with_one() {
+    for args in [
+        &["reproduce", "0", "--backend", "a/b", "--hud", "https://hud.example.org"][..],
+        &["logs", "fetch", "--repo", "acme/app", "--job", "0"],
+        &["allowlist", "diff", "a.yml", "b.yml", "--pull-request", "0"],
+        &["relay", "deliveries", "list", "--limit", "0"],
+        &["stats", "flaky", "--repo", "acme/app", "--results", "sqlite:a.db", "--limit", "0"],
+    ] {
+        let ran = Crcr::new(args).run().expect_code(2);
+        assert!(ran.stderr.contains(": 0 is not in 1.."), "{}", ran.report());
+    }
+}
+
 /// A server behind TLS that answers each request with 404, and the certificates of `write_certificates`.
 fn tls_server(folder: &Path) -> SocketAddr {
     write_certificates(folder);

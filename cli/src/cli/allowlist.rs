@@ -142,7 +142,7 @@ pub struct ValidateArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ApprovalArgs {
     /// Number of the upstream pull request that makes the change
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub pull_request: Option<u64>,
     /// Promotions to L3 and L4 need this label on the pull request
     #[arg(long, value_name = "LABEL", requires = "pull_request")]

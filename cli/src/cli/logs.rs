@@ -129,7 +129,7 @@ pub struct TestArgs {
 #[derive(Debug, Clone, Args)]
 pub struct FetchArgs {
     /// Number of the job, as in its address
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     pub job: u64,
     /// Repository of the job
     #[arg(long, value_name = "OWNER/REPO")]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
@@ -430,7 +431,7 @@ pub enum DeliveriesCommand {
         #[command(flatten)]
         store: StoreArgs,
         /// Maximum number of deliveries
-        #[arg(long, default_value_t = 50, value_name = "N")]
+        #[arg(long, default_value_t = 50, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         limit: usize,
         /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]

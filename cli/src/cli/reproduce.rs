@@ -23,7 +23,7 @@ read, and on GitHub's page of the App's deliveries. What follows a `--` goes to 
 #[derive(Debug, Clone, Args)]
 pub struct ReproduceArgs {
     /// Number of the upstream pull request
-    #[arg(value_name = "PR")]
+    #[arg(value_name = "PR", value_parser = clap::value_parser!(u64).range(1..))]
     pub number: u64,
     /// The backend that failed
     #[arg(long, value_name = "OWNER/REPO")]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::ArgAction;
-use clap::{Args, Subcommand};
+use clap::builder::RangedU64ValueParser;
+use clap::{ArgAction, Args, Subcommand};
 
 use crate::cli::artifact::S3Args;
 use crate::cli::{DataFormat, time};
@@ -259,7 +259,7 @@ pub struct RankArgs {
     #[arg(long, value_name = "FILE")]
     pub codeowners: Option<PathBuf>,
     /// Maximum number of tests to list
-    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub limit: usize,
     /// For people or for programs
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]

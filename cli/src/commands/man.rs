@@ -12,7 +12,7 @@ pub fn run(folder: &Path, printer: &Printer) -> Outcome {
         .and_then(|()| clap_mangen::generate_to(cli::definition(), folder))
         .map_err(|error| {
             let what = format!("the manual pages can't be written to `{}`", folder.display());
-            Failure::user("man", what).because(error)
+            Failure::unexpected("file-unwritable", what).because(error)
         })?;
     printer.line(&format!("view one with `man -l {}`", folder.join("crcr.1").display()));
     Ok(ExitCode::SUCCESS)
