@@ -604,6 +604,25 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
 }
 
 #[tokio::test]
+async fn repository_that_the_hud_does_not_know_is_reviewed_over_a_time_like_any_other() {
+    let place = place();
+    let relay = place.serve();
+    relay.ready().await;
+    std::fs::write(place.folder().join("next.yml"), "L2: [acme/two, acme/stranger]\n").unwrap();
+    let hud = relay.url.as_str();
+    let args = ["levels", "review", "--results", hud, "--allowlist", "next.yml"];
+    let (code, stdout, stderr) = place.run(&[&args[..], &["--format", "json"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let reviews = document["repositories"].as_array().unwrap();
+    assert_eq!(reviews.len(), 2, "{stdout}");
+    for review in reviews {
+        let (from, to) = (review["from"].as_str().unwrap(), review["to"].as_str().unwrap());
+        assert!(from.ends_with(":00:00Z") && !to.contains('.'), "{review}");
+    }
+}
+
+#[tokio::test]
 async fn sweep_checks_open_dispatches_immediately() {
     let place = place();
     let mut relay = place.serving().await;

@@ -13,8 +13,8 @@ use crcr_domain::results::{Criterion, CriterionVerdict, LevelCriteria, Rate, Rep
 use crcr_domain::{Level, RepoName};
 use crcr_github::http::{self, RetryPolicy};
 use crcr_github::{SecureUrl, SecureUrlError};
-use crcr_results::review::{MAX_CRITERIA_BYTES, criteria, review};
-use crcr_results::{Results, ResultsUrl};
+use crcr_results::review::{MAX_CRITERIA_BYTES, criteria, review, window};
+use crcr_results::{Results, ResultsUrl, Window};
 use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
@@ -173,7 +173,8 @@ async fn review_on_hud(
         // The HUD knows no results of it, and its allowlist doesn't have it yet.
         Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {
             let criteria = LevelCriteria::default();
-            let from = from.unwrap_or_else(|| ReviewQuestion::at(Some(level)).from(to, &criteria));
+            // In whole seconds, as of any other repository.
+            let Window { from, to, .. } = window(repo, Some(level), (from, to), &criteria);
             let subject = ReviewSubject { repo: repo.as_str(), level: Some(level), from, to };
             return Ok(RepoReview::of(subject, ReviewFacts::default(), &criteria));
         }
