@@ -174,8 +174,8 @@ async fn copy_results(
         ),
         Some(ResultsUrl::Sqlite(_)) => {}
         None => manifest.not_copied.push(
-            "results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set: run this command with the relay's \
-             settings"
+            "results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set: `crcr relay backup` needs the \
+             relay's settings"
                 .to_owned(),
         ),
     }
