@@ -153,13 +153,27 @@ fn exported(
     set.chain(written.flatten()).collect()
 }
 
-/// The parts of the event that a script returns or sets as outputs, as the contexts of expressions.
-pub fn outputs(script: &str) -> Vec<String> {
+/// The parts of the event that a script returns or sets as outputs, as the contexts of expressions. The name is that of
+/// the output, in lower case; `None` where it may be any.
+pub fn outputs(script: &str) -> Vec<(Option<String>, Vec<String>)> {
     let names = names(script);
     let returned =
         script.split("return ").skip(1).map(|rest| rest.split([';', '\n']).next().unwrap_or(""));
-    let set = ["core.setOutput", "core.exportVariable"].map(|name| calls(script, name)).concat();
-    returned.chain(set).flat_map(|code| paths(code, &names)).collect()
+    let exported = calls(script, "core.exportVariable").into_iter();
+    let unnamed = returned.chain(exported).map(|code| (None, paths(code, &names)));
+    let set = calls(script, "core.setOutput").into_iter().map(|arguments| {
+        let name = first_argument(arguments);
+        (fixed_text(name), paths(&arguments[name.len()..], &names))
+    });
+    unnamed.chain(set).collect()
+}
+
+/// The text that code is, in lower case, if nothing in it is computed.
+fn fixed_text(code: &str) -> Option<String> {
+    let code = code.trim();
+    let quote = code.chars().next().filter(|quote| ['\'', '"', '`'].contains(quote))?;
+    let inner = code.strip_prefix(quote)?.strip_suffix(quote)?;
+    (!inner.contains([quote, '$'])).then(|| inner.to_lowercase())
 }
 
 /// Up to the comma that isn't in brackets or in a text.

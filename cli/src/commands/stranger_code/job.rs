@@ -6,8 +6,8 @@ use std::rc::Rc;
 use serde_yaml::Value;
 
 use super::events::{self, narrowed};
-use super::javascript;
-use super::scope::{ContextReach, ContextScope, FETCHED_TEXT, MAX_NAMES, Names};
+use super::outputs::outputs_of;
+use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names, StepOutputs};
 use super::script::{scripts, sets_variables};
 use super::step::{self, JobStep, action_path, is_checkout_pr};
 use super::{Source, WorkflowSet};
@@ -96,7 +96,7 @@ fn add_jobs<'a>(
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
-) {
+) -> BTreeMap<String, Names> {
     let named = workflow.get("jobs").and_then(Value::as_mapping);
     let mut waiting: Vec<_> = named
         .into_iter()
@@ -112,16 +112,17 @@ fn add_jobs<'a>(
         let at = waiting.iter().position(is_ready).unwrap_or_default();
         let (name, value) = waiting.remove(at);
         pending.remove(&name);
-        let needed =
-            needs(value).filter_map(|need| Some((need.to_lowercase(), outputs.get(need)?.clone())));
+        let needed = needs(value).map(str::to_lowercase);
+        let needed = needed.filter_map(|need| Some((need.clone(), outputs.get(&need)?.clone())));
         let scope = ContextScope {
             inputs: caller.inputs.clone(),
             needs: needed.collect(),
             ..ContextScope::default()
         };
         let job = read_job(reading, (path, workflow), caller, (&name, value), scope);
-        outputs.insert(name, job);
+        outputs.insert(name.to_lowercase(), job);
     }
+    outputs
 }
 
 /// Whether a job with this `cache-mode` may write the cache.
@@ -208,21 +209,16 @@ fn call_event(workflow: &Value) -> Option<&Value> {
     triggers(workflow).and_then(|events| events.get("workflow_call"))
 }
 
-/// Adds the jobs of a called workflow, and returns its outputs. Each of them may have what any of the jobs leaves.
+/// Adds the jobs of a called workflow, and returns its outputs.
 fn add_called<'a>(
     reading: &mut JobReading<'a>,
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
 ) -> Names {
-    let before = reading.jobs.len();
-    add_jobs(reading, path, workflow, caller);
-    let left = reading.jobs[before..].iter().flat_map(|job| job.outputs.values());
-    let merged = Rc::new(ContextReach::of_all(left.map(Rc::as_ref)));
+    let needs = add_jobs(reading, path, workflow, caller);
     let declared = call_event(workflow).and_then(|event| event.get("outputs"));
-    let declared = declared.and_then(Value::as_mapping).into_iter().flatten();
-    let names = declared.filter_map(|(name, _)| name.as_str());
-    names.map(|name| (name.to_lowercase(), merged.clone())).collect()
+    ContextScope { needs, ..ContextScope::default() }.names(declared)
 }
 
 fn add_steps<'a>(
@@ -261,27 +257,26 @@ fn add_step<'a>(
         folders.find_map(|folder| step::path_in_checkout(local, &folder))
     });
     let action = in_checkout.or(local).and_then(|local| reading.set.action(local));
-    let mut left;
+    let left;
     match action {
         Some(Source::Read(action)) if depth < MAX_DEPTH => {
             let composite = action.get("runs").filter(|runs| runs.get("steps").is_some());
             if let Some(composite) = composite {
                 let mut within = ContextScope {
                     inputs: inputs(action.get("inputs"), value, &inner),
-                    steps: Names::new(),
+                    steps: BTreeMap::new(),
                     needs: BTreeMap::new(),
                     ..inner
                 };
                 let before = std::mem::replace(&mut job.events, events);
                 add_steps(reading, steps(composite), &mut within, job, depth + 1);
                 job.events = before;
-                left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
                 Rc::make_mut(&mut scope.written).merge(&within.written);
-                if let Some(outputs) = action.get("outputs") {
-                    left.merge(&within.reach_all(outputs));
-                }
+                let named = within.names(action.get("outputs"));
+                left = StepOutputs { named, ..StepOutputs::default() };
             } else {
-                left = inner.reach_all(value);
+                let others = Rc::new(inner.reach_all(value));
+                left = StepOutputs { others, ..StepOutputs::default() };
                 add_program(job, (&path, action), value, inner, events);
             }
         }
@@ -290,15 +285,15 @@ fn add_step<'a>(
                 let why = format!("uses `{path}`, which can't be read here");
                 job.unknown.push(why);
             }
-            left = reach_of_outputs(value, &path, &inner);
+            left = outputs_of(value, &path, &inner);
             if scripts(value).iter().any(|script| sets_variables(script)) {
-                Rc::make_mut(&mut scope.written).merge(&left);
+                Rc::make_mut(&mut scope.written).merge(&left.all());
             }
             job.steps.push(JobStep { value, scope: inner, events });
         }
     }
     if let Some(id) = value.get("id").and_then(Value::as_str) {
-        scope.steps.insert(id.to_lowercase(), Rc::new(left));
+        scope.steps.insert(id.to_lowercase(), left);
     }
 }
 
@@ -326,19 +321,6 @@ fn add_program<'a>(
         within.env.extend(env);
         job.steps.push(JobStep { value: runs, scope: within, events });
     }
-}
-
-/// What can reach the outputs of a step that runs a script or an action of others.
-fn reach_of_outputs(step: &Value, path: &str, scope: &ContextScope) -> ContextReach {
-    let mut reach = scope.reach_all(step);
-    if step::fetches_text(step) {
-        reach.add_path(FETCHED_TEXT);
-    }
-    if path == "actions/github-script" {
-        let of_event = scripts(step).into_iter().flat_map(|script| javascript::outputs(&script));
-        of_event.for_each(|path| reach.add_path(&path));
-    }
-    reach
 }
 
 /// The inputs of an action or of a called workflow, by what it is given and by their defaults.

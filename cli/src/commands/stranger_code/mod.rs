@@ -17,6 +17,7 @@ mod expression;
 mod files;
 mod javascript;
 mod job;
+mod outputs;
 mod runner;
 mod scope;
 mod script;

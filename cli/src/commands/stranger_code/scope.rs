@@ -20,6 +20,28 @@ pub const FETCHED_TEXT: &str = "stranger.text";
 /// Names of an environment, inputs or outputs.
 pub type Names = BTreeMap<String, Rc<ContextReach>>;
 
+/// What the outputs of a step lead to.
+#[derive(Debug, Clone, Default)]
+pub struct StepOutputs {
+    /// Those whose values can be read.
+    pub named: Names,
+    /// What each other one may lead to.
+    pub others: Rc<ContextReach>,
+}
+
+impl StepOutputs {
+    fn get(&self, output: Option<&str>) -> ContextReach {
+        match output.filter(|output| *output != "*") {
+            Some(output) => ContextReach::clone(self.named.get(output).unwrap_or(&self.others)),
+            None => self.all(),
+        }
+    }
+
+    pub fn all(&self) -> ContextReach {
+        ContextReach::of_all(self.named.values().chain([&self.others]).map(Rc::as_ref))
+    }
+}
+
 /// More names in one mapping aren't read.
 pub const MAX_NAMES: usize = 200;
 
@@ -69,7 +91,7 @@ impl ContextReach {
 pub struct ContextScope {
     pub env: Names,
     pub inputs: Names,
-    pub steps: Names,
+    pub steps: BTreeMap<String, StepOutputs>,
     /// The outputs of each job that is needed.
     pub needs: BTreeMap<String, Names>,
     pub matrix: Rc<ContextReach>,
@@ -109,17 +131,21 @@ impl ContextScope {
             "env" => add(&self.env, name),
             "inputs" => add(&self.inputs, name),
             "steps" if matches!(parts.get(2), Some(&("outcome" | "conclusion"))) => false,
-            "steps" if parts.get(3).is_some_and(|output| is_answer(output)) => {
-                let all = self.steps.iter().filter(|(key, _)| name == "*" || *key == name);
-                all.for_each(|(_, reach)| found.merge(&reach.without(FETCHED_TEXT)));
-                false
-            }
             "steps" => {
-                add(&self.steps, name);
+                let output = parts.get(3).copied();
+                for (_, outputs) in self.steps.iter().filter(|(key, _)| name == "*" || *key == name)
+                {
+                    let reach = outputs.get(output);
+                    match output.is_some_and(is_answer) {
+                        true => found.merge(&reach.without(FETCHED_TEXT)),
+                        false => found.merge(&reach),
+                    }
+                }
                 false
             }
-            "needs" if parts.get(2) == Some(&"result") => false,
-            "needs" => {
+            "needs" | "jobs" if parts.get(2) == Some(&"result") => false,
+            // A workflow that others call has its own jobs' outputs as `jobs`.
+            "needs" | "jobs" => {
                 let jobs = self.needs.iter().filter(|(key, _)| name == "*" || *key == name);
                 let output = parts.get(3).copied().unwrap_or("*");
                 for (_, outputs) in jobs {

@@ -415,7 +415,7 @@ fn exported(command: &ShellCommand, script: &str, text: &StrangerText<'_>) -> Ve
     by_input.chain(as_code::names_before_values(&code)).collect()
 }
 
-fn name_of(command: &ShellCommand) -> String {
+pub fn name_of(command: &ShellCommand) -> String {
     bare(&command.words).first().map_or(String::new(), |word| program(&word.text))
 }
 

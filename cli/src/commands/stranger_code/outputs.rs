@@ -1,0 +1,425 @@
+//! What each output of a step leads to, by its own name where the script says its value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_yaml::Value;
+
+use super::as_code::{asks_for_text, first_name, variables};
+use super::expression::expressions;
+use super::javascript;
+use super::scope::{ContextReach, ContextScope, FETCHED_TEXT, MAX_NAMES, Names, StepOutputs};
+use super::script::{scripts, written_files};
+use super::shell::{self, ShellCommand, ShellWord};
+use super::shell_text::{bare, name_of};
+use super::step;
+
+/// More commands aren't read one by one.
+const MAX_COMMANDS: usize = 1000;
+
+/// Ways to the outputs in which a shell of another kind than the POSIX one is at work, or that GitHub took away.
+const OTHER_WAYS: [&str; 3] = ["$env:", "%GITHUB_OUTPUT%", "set-output"];
+
+/// What the outputs of a step lead to that runs a script or an action of others.
+pub fn outputs_of(step: &Value, path: &str, scope: &ContextScope) -> StepOutputs {
+    let mut whole = scope.reach_all(step);
+    if step::fetches_text(step) {
+        whole.add_path(FETCHED_TEXT);
+    }
+    if path == "actions/github-script" {
+        return javascript_outputs(step, whole);
+    }
+    let script = step.get("run").and_then(Value::as_str).filter(|_| is_posix_shell(step));
+    let named = script.map(|script| shell_outputs(script, scope)).unwrap_or_default();
+    StepOutputs { named, others: Rc::new(whole) }
+}
+
+fn is_posix_shell(step: &Value) -> bool {
+    let shell = step.get("shell").and_then(Value::as_str).unwrap_or("bash");
+    matches!(shell.split_whitespace().next(), Some("bash" | "sh"))
+}
+
+/// Each output has what the expressions of the script lead to, since these may be in any part of its code.
+fn javascript_outputs(step: &Value, mut whole: ContextReach) -> StepOutputs {
+    let set: Vec<_> =
+        scripts(step).into_iter().flat_map(|script| javascript::outputs(&script)).collect();
+    let (named, unnamed): (Vec<_>, Vec<_>) = set.into_iter().partition(|(name, _)| name.is_some());
+    unnamed.iter().flat_map(|(_, paths)| paths).for_each(|path| whole.add_path(path));
+    let mut outputs: BTreeMap<String, ContextReach> = BTreeMap::new();
+    for (name, paths) in named.iter().take(MAX_NAMES) {
+        let name = name.clone().unwrap_or_default();
+        let reach = outputs.entry(name).or_insert_with(|| whole.clone());
+        paths.iter().for_each(|path| reach.add_path(path));
+    }
+    named.iter().flat_map(|(_, paths)| paths).for_each(|path| whole.add_path(path));
+    let named = outputs.into_iter().map(|(name, reach)| (name, Rc::new(reach))).collect();
+    StepOutputs { named, others: Rc::new(whole) }
+}
+
+/// The outputs of a script whose values are seen in it. None if it may set outputs in another way, too.
+fn shell_outputs(script: &str, scope: &ContextScope) -> Names {
+    // The reader of shell takes the first `}` for the end of an expression.
+    let is_other = OTHER_WAYS.iter().any(|way| script.contains(way))
+        || expressions(script).iter().any(|inner| inner.contains('}'));
+    if is_other || !script.contains("GITHUB_OUTPUT") {
+        return Names::new();
+    }
+    let script = script.replace("\\\n", " ");
+    let commands = shell::commands(&script);
+    if commands.len() > MAX_COMMANDS {
+        return Names::new();
+    }
+    let values = ScriptValues::new(&script, &commands, scope);
+    let mut written = WrittenOutputs::default();
+    if written.read(&commands).is_none() {
+        return Names::new();
+    }
+    let named = written.values.iter().take(MAX_NAMES);
+    let known = named.filter_map(|(name, of)| Some((name.clone(), Rc::new(values.reach(of)?))));
+    known.collect()
+}
+
+/// A text of a script, and its parts in which variables expand.
+#[derive(Debug, Clone, Default)]
+struct OpenText {
+    text: String,
+    open: String,
+}
+
+impl OpenText {
+    fn of_words<'a>(words: impl IntoIterator<Item = &'a ShellWord>) -> Self {
+        let words: Vec<_> = words.into_iter().collect();
+        let texts: Vec<_> = words.iter().map(|word| word.text.as_str()).collect();
+        let open: Vec<_> = words.iter().map(|word| word.open.as_str()).collect();
+        Self { text: texts.join(" "), open: open.join(" ") }
+    }
+}
+
+/// What a script writes into the file of its outputs.
+#[derive(Debug, Default)]
+struct WrittenOutputs {
+    values: BTreeMap<String, Vec<OpenText>>,
+    /// The output whose lines are being written, and the line that ends it.
+    begun: Option<(String, String)>,
+}
+
+impl WrittenOutputs {
+    /// `None` if what is written can't be told.
+    fn read(&mut self, commands: &[ShellCommand]) -> Option<()> {
+        for (at, command) in commands.iter().enumerate() {
+            let texts = command.words.iter().map(|word| &word.text);
+            let mut texts = texts.chain([&command.input, &command.fixed_input]);
+            if texts.any(|text| text.contains("GITHUB_OUTPUT") && !text.contains("$(")) {
+                return None;
+            }
+            let mut files = command.writes.iter().map(|output| output.file.as_str());
+            let Some(file) = files.find(|file| file.contains("GITHUB_OUTPUT")) else { continue };
+            if !["$GITHUB_OUTPUT", "${GITHUB_OUTPUT}"].contains(&file) || command.within.is_some() {
+                return None;
+            }
+            if name_of(command) == "}" {
+                let begins =
+                    |part: &ShellCommand| part.words.first().is_some_and(|word| word.text == "{");
+                let start = commands[..at].iter().rposition(begins)?;
+                commands[start..at].iter().try_for_each(|part| self.add_part(part))?;
+            } else {
+                self.add(command)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Adds a part of a group of commands.
+    fn add_part(&mut self, command: &ShellCommand) -> Option<()> {
+        const SILENT: [&str; 9] = ["", "[", "[[", "test", "fi", "done", "esac", "for", "set"];
+        let sets = |word: &ShellWord| output_name(&word.text).is_some();
+        let is_silent = SILENT.contains(&name_of(command).as_str())
+            || bare(&command.words).first().is_some_and(sets);
+        match is_silent || !command.writes.is_empty() {
+            true => Some(()),
+            false => self.add(command),
+        }
+    }
+
+    fn add(&mut self, command: &ShellCommand) -> Option<()> {
+        let words = bare(&command.words);
+        let text = match name_of(command).as_str() {
+            "echo" | "printf" => {
+                let is_option = |word: &&ShellWord| {
+                    word.text.len() > 1 && word.text.starts_with('-') && !word.text.contains('=')
+                };
+                OpenText::of_words(words[1..].iter().skip_while(is_option))
+            }
+            "cat" if words.len() == 1 && command.fixed_input.is_empty() => {
+                return self.add_lines(&command.input);
+            }
+            _ if self.begun.is_some() => {
+                let mut text = OpenText::of_words(words);
+                for part in [&command.input, &command.reads.join(" ")] {
+                    text.text.push_str(part);
+                    text.open.push_str(part);
+                }
+                text
+            }
+            _ => return None,
+        };
+        self.add_text(text)
+    }
+
+    /// Adds a text in which variables expand, each line by itself if it is an output.
+    fn add_lines(&mut self, input: &str) -> Option<()> {
+        let is_whole = |line: &str| {
+            let value = output_name(line).map(|name| &line[name.len()..]);
+            value.is_some_and(|value| value.starts_with('='))
+        };
+        let open = |text: &str| OpenText { text: text.to_owned(), open: text.to_owned() };
+        match self.begun.is_none() && input.lines().all(is_whole) {
+            true => input.lines().try_for_each(|line| self.add_text(open(line))),
+            false => self.add_text(open(input)),
+        }
+    }
+
+    fn add_text(&mut self, text: OpenText) -> Option<()> {
+        let all = text.text.replace("\\n", "\n");
+        let lines: Vec<_> = all.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        if let Some((name, end)) = &self.begun {
+            let is_end = lines.last().is_some_and(|line| *line == end.as_str());
+            self.values.entry(name.clone()).or_default().push(text);
+            if is_end {
+                self.begun = None;
+            }
+            return Some(());
+        }
+        let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Some(()) };
+        // A name that is computed may be any.
+        output_name(first)?;
+        for name in lines.iter().filter_map(|line| output_name(line)) {
+            self.values.entry(name.to_lowercase()).or_default().push(text.clone());
+        }
+        let begun = output_name(last).and_then(|name| {
+            let end = last[name.len()..].strip_prefix("<<")?;
+            Some((name.to_lowercase(), end.trim().to_owned()))
+        });
+        self.begun = begun;
+        Some(())
+    }
+}
+
+/// The name that a line such as `name=value` or `name<<END` begins with.
+fn output_name(line: &str) -> Option<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let rest = line.trim_start_matches(is_part);
+    let name = &line[..line.len() - rest.len()];
+    (!name.is_empty() && (rest.starts_with('=') || rest.starts_with("<<"))).then_some(name)
+}
+
+/// What the variables of a script are.
+struct ScriptValues<'a> {
+    scope: &'a ContextScope,
+    assigned: BTreeMap<String, Vec<OpenText>>,
+    /// Variables that get what a command reads.
+    read: BTreeSet<String>,
+    /// Whether other files or texts may set variables, too.
+    is_open: bool,
+    files: Vec<String>,
+}
+
+impl<'a> ScriptValues<'a> {
+    fn new(script: &str, commands: &[ShellCommand], scope: &'a ContextScope) -> Self {
+        let mut files = written_files(script);
+        files.retain(|file| is_own_file(file));
+        let (assigned, read) = (BTreeMap::new(), BTreeSet::new());
+        let mut found = Self { scope, assigned, read, is_open: false, files };
+        commands.iter().for_each(|command| found.add(command));
+        found
+    }
+
+    fn add(&mut self, command: &ShellCommand) {
+        let words = bare(&command.words);
+        match (name_of(command).as_str(), words) {
+            ("for" | "select", [_, name, values @ ..]) => {
+                let values = OpenText::of_words(values);
+                self.assigned.entry(name.text.to_lowercase()).or_default().push(values);
+            }
+            ("read" | "mapfile" | "readarray" | "getopts" | "printf", [_, names @ ..]) => {
+                self.read.extend(names.iter().map(|word| word.text.to_lowercase()));
+            }
+            ("eval" | "source" | ".", _) => self.is_open = true,
+            // What `tee` writes isn't among the files of redirections.
+            ("tee", [_, names @ ..]) => {
+                let files = names.iter().map(|word| word.text.clone());
+                self.files.extend(files.filter(|file| is_own_file(file)));
+            }
+            _ => {}
+        }
+        for word in &command.words {
+            let Some((name, _)) = word.open.split_once('=') else { continue };
+            let name = name.strip_suffix('+').unwrap_or(name);
+            let name = name.split_once('[').map_or(name, |(name, _)| name);
+            if !name.is_empty() && first_name(name) == name.to_lowercase() {
+                let value = OpenText::of_words([word]);
+                self.assigned.entry(name.to_lowercase()).or_default().push(value);
+            }
+        }
+    }
+
+    /// What texts of the script lead to. `None` if it can't be told.
+    fn reach(&self, texts: &[OpenText]) -> Option<ContextReach> {
+        let mut found = ContextReach::default();
+        let mut seen = BTreeSet::new();
+        let mut pending: Vec<_> = texts.iter().collect();
+        while let Some(OpenText { text, open }) = pending.pop() {
+            if self.files.iter().any(|file| text.contains(file.as_str())) {
+                return None;
+            }
+            found.merge(&self.scope.reach(text));
+            if asks_for_text(text) {
+                found.add_path(FETCHED_TEXT);
+            }
+            for name in variables(open) {
+                if name == "@" || name.starts_with(|c: char| c.is_ascii_digit()) {
+                    return None;
+                }
+                if self.read.contains(&name) {
+                    return None;
+                }
+                if seen.insert(name.clone()) {
+                    pending.extend(self.assigned.get(&name).into_iter().flatten());
+                    self.add_variable(&name, &mut found)?;
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// Adds what a variable has from outside of the script.
+    fn add_variable(&self, name: &str, found: &mut ContextReach) -> Option<()> {
+        let is_runners = ["github_", "runner_"].iter().any(|start| name.starts_with(start));
+        if let Some(given) = self.scope.env.get(name) {
+            found.merge(given);
+        } else if name == "github_head_ref" {
+            found.add_path("github.head_ref");
+        } else if name == "github_event_path" || (self.is_open && !is_runners) {
+            return None;
+        } else if !is_runners {
+            found.merge(&self.scope.written);
+        }
+        Some(())
+    }
+}
+
+/// Whether a name may be of a file that a script writes and reads itself.
+fn is_own_file(name: &str) -> bool {
+    let is_other = name.contains("GITHUB_") || name == "null" || name.starts_with(['-', '&']);
+    !is_other && !name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{codes, codes_of, with_rights};
+
+    const TITLE: &str = "${{ github.event.pull_request.title }}";
+
+    /// Whether the output `o` of a script, which another script holds, is text of a stranger.
+    fn is_text(script: &str) -> bool {
+        let lines: String = script.lines().map(|line| format!("          {line}\n")).collect();
+        let steps = format!(
+            "      - id: a\n        env: {{T: '{TITLE}', N: '${{{{ github.event.number }}}}'}}\n        run: |\n{lines}      - \
+             run: echo ${{{{ steps.a.outputs.o }}}}\n"
+        );
+        codes(&with_rights("pull_request_target", &steps)).contains(&"untrusted-expression")
+    }
+
+    #[test]
+    fn output_has_what_its_own_value_has() {
+        for script in [
+            "echo \"o=$T\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"n=1\" >> $GITHUB_OUTPUT\necho \"o=${T#x}\" >> $GITHUB_OUTPUT",
+            "text=\"x $T\"\nshort=${text%% *}\necho o=$short >> ${GITHUB_OUTPUT}",
+            "{\n  echo \"n=$N\"\n  echo \"o=$T\"\n} >> \"$GITHUB_OUTPUT\"",
+            "echo 'o<<END' >> $GITHUB_OUTPUT\necho \"$T\" >> $GITHUB_OUTPUT\necho END >> $GITHUB_OUTPUT",
+            "printf 'n=%s\\no=%s\\n' \"$N\" \"$T\" >> \"$GITHUB_OUTPUT\"",
+            "cat <<END >> \"$GITHUB_OUTPUT\"\no=$T\nEND",
+            "for word in $T; do\n  echo \"o=$word\" >> \"$GITHUB_OUTPUT\"\ndone",
+            "read -r first rest <<< \"$T\"\necho \"o=$first\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"$T\" > t.txt\necho \"o=$(head -1 t.txt)\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"$T\" | tee t.txt\necho \"o=$(head -1 t.txt)\" >> \"$GITHUB_OUTPUT\"",
+            "set_it() { echo \"o=$1\" >> \"$GITHUB_OUTPUT\"; }\nset_it \"$T\"",
+            "key=o\necho \"$key=$T\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"o=1\" >> \"$GITHUB_OUTPUT\"\npython3 -c 'import os; print(os.environ[\"T\"])' | tee -a \"$GITHUB_OUTPUT\"",
+            "echo \"n=$N\" >> \"$GITHUB_OUTPUT\"\n./set-outputs.sh",
+            "echo \"::set-output name=o::$T\"",
+            "echo \"o=$(gh pr view 1 --json title -q .title)\" >> \"$GITHUB_OUTPUT\"",
+            "pr=$(gh pr view 1 --json title,number)\necho \"o=$(jq -r .title <<< \"$pr\")\" >> \"$GITHUB_OUTPUT\"",
+        ] {
+            assert!(is_text(script), "{script}");
+        }
+        for script in [
+            "echo \"title=$T\" >> \"$GITHUB_OUTPUT\"\necho \"o=$N\" >> \"$GITHUB_OUTPUT\"",
+            "if [[ \"$T\" == fix* ]]; then\n  echo \"o=true\" >> \"$GITHUB_OUTPUT\"\nelse\n  echo \"o=false\" >> \
+             \"$GITHUB_OUTPUT\"\nfi",
+            "kind=other\ncase \"$T\" in fix*) kind=fix ;; esac\necho \"o=$kind\" >> \"$GITHUB_OUTPUT\"",
+            "{\n  echo \"o=$N\"\n  echo \"title=$T\"\n} >> \"$GITHUB_OUTPUT\"",
+            "echo 't<<END' >> $GITHUB_OUTPUT\necho \"$T\" >> $GITHUB_OUTPUT\necho END >> $GITHUB_OUTPUT\necho o=1 >> \
+             $GITHUB_OUTPUT",
+            "cat <<END >> \"$GITHUB_OUTPUT\"\no=$N\nEND\necho \"$T\"",
+            "echo \"$T\" > title.txt\necho \"o=$(git rev-parse HEAD)\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"o=${GITHUB_SHA::7}\" >> \"$GITHUB_OUTPUT\"; echo \"$T\"",
+            "echo \"${{ github.event.number }}\"; echo \"$T\"; echo \"o=${{ github.sha }}\" >> \"$GITHUB_OUTPUT\"",
+        ] {
+            assert!(!is_text(script), "{script}");
+        }
+    }
+
+    /// Of a job's environment as well as of the step's own.
+    #[test]
+    fn output_of_a_variable_that_the_job_sets_is_text_of_a_stranger() {
+        let text = format!(
+            "on: pull_request_target\nenv: {{T: '{TITLE}'}}\njobs: {{b: {{steps: [{{id: a, run: 'echo \"o=$T\" >> \
+             $GITHUB_OUTPUT'}}, {{run: 'echo ${{{{ steps.a.outputs.o }}}}'}}]}}}}"
+        );
+        assert_eq!(codes(&text), ["untrusted-expression"]);
+    }
+
+    #[test]
+    fn outputs_of_actions_called_workflows_and_scripts_of_javascript_are_told_apart() {
+        let set = format!(
+            "{{id: a, env: {{T: '{TITLE}'}}, shell: bash, run: \"echo t=$T >> $GITHUB_OUTPUT\\necho n=1 >> \
+             $GITHUB_OUTPUT\"}}"
+        );
+        let value = |name: &str| format!("{{value: '${{{{ steps.a.outputs.{name} }}}}'}}");
+        let action = format!(
+            "outputs: {{t: {}, n: {}}}\nruns: {{using: composite, steps: [{set}]}}",
+            value("t"),
+            value("n")
+        );
+        let called = format!(
+            "on: {{workflow_call: {{outputs: {{t: {{value: '${{{{ jobs.j.outputs.t }}}}'}}, n: {{value: '${{{{ \
+             jobs.j.outputs.n }}}}'}}}}}}}}\njobs: {{j: {{outputs: {{t: '${{{{ steps.a.outputs.t }}}}', n: '${{{{ \
+             steps.a.outputs.n }}}}'}}, steps: [{set}]}}}}"
+        );
+        let script = "uses: actions/github-script@v8, with: {script: \"core.setOutput('t', \
+                      context.payload.pull_request.title); core.setOutput('n', context.payload.number)\"}";
+        for (name, expected) in [("t", vec!["untrusted-expression"]), ("n", vec![])] {
+            let use_of = |step: &str| {
+                with_rights(
+                    "pull_request_target",
+                    &format!(
+                        "      - {{id: x, {step}}}\n      - run: echo ${{{{ steps.x.outputs.{name} }}}}\n"
+                    ),
+                )
+            };
+            let caller = use_of("uses: ./x");
+            let files = [(".github/workflows/w.yml", &*caller), ("x/action.yml", &*action)];
+            assert_eq!(codes_of(&files), expected, "action {name}");
+            assert_eq!(codes(&use_of(script)), expected, "JavaScript {name}");
+            let caller = format!(
+                "on: pull_request_target\njobs: {{c: {{uses: ./.github/workflows/x.yml}}, d: {{needs: c, steps: \
+                 [{{run: 'echo ${{{{ needs.c.outputs.{name} }}}}'}}]}}}}"
+            );
+            let files =
+                [(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", &*called)];
+            assert_eq!(codes_of(&files), expected, "workflow {name}");
+        }
+    }
+}
