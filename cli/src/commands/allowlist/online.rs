@@ -319,6 +319,7 @@ impl OnlineCheck<'_> {
             other => other?,
         };
         let mut set = WorkflowSet::new(Some(&repository.full_name), self.upstream.as_str());
+        set.expect_dispatches();
         if let OnlineScope::Everything { ephemeral_runners } = self.scope {
             set.add_ephemeral_runners(ephemeral_runners);
         }

@@ -171,6 +171,7 @@ impl DownstreamCheck<'_> {
         files: &[WorkflowFile],
     ) -> Result<WorkflowJudgement, GithubError> {
         let mut set = WorkflowSet::new(Some(self.name()), self.args.upstream.as_str());
+        set.expect_dispatches();
         set.add_ephemeral_runners(&self.args.ephemeral);
         files.iter().for_each(|file| set.add_workflow(&file.path, &file.text));
         if files.len() == MAX_WORKFLOWS {

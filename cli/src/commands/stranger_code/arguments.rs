@@ -56,6 +56,40 @@ const PROGRAMS: [(&str, &[&str], StrangerChoice); 35] = [
     ("yarn", &["dlx", "exec", "run"], StrangerChoice::First),
 ];
 
+/// Options whose value is code, or where it comes from.
+const CODE_OPTIONS: [(&str, &[&str]); 16] = [
+    ("cmake", &["-P"]),
+    ("docker", &["--entrypoint"]),
+    ("gdb", &["-ex"]),
+    ("gem", &["--source", "-s"]),
+    ("git", &["--exec", "--receive-pack", "--upload-pack"]),
+    ("node", &["--import", "--loader", "--require", "-r"]),
+    ("npm", &["--call", "--registry", "-c"]),
+    ("npx", &["--call", "--package", "--registry", "-c", "-p"]),
+    ("nvim", &["--cmd", "-c"]),
+    ("pip", PIP_OPTIONS),
+    ("pip3", PIP_OPTIONS),
+    ("rsync", &["--rsh", "--rsync-path", "-e"]),
+    ("scp", &["-o"]),
+    ("ssh", &["-o"]),
+    ("tar", &["--checkpoint-action", "--to-command", "--use-compress-program", "-I"]),
+    ("vim", &["--cmd", "-c"]),
+];
+
+const PIP_OPTIONS: &[&str] = &[
+    "--constraint",
+    "--editable",
+    "--extra-index-url",
+    "--find-links",
+    "--index-url",
+    "--requirement",
+    "-c",
+    "-e",
+    "-f",
+    "-i",
+    "-r",
+];
+
 /// Options without a value.
 const SWITCHES: [&str; 14] = [
     "--locked",
@@ -96,6 +130,45 @@ pub fn run_text(words: &[ShellWord], text: &StrangerText<'_>) -> bool {
     };
     let mut known = PROGRAMS.iter().filter(|(program, ..)| *program == name);
     known.any(|(_, verbs, choice)| is_chosen(rest, verbs, *choice, text))
+        || is_value_of_code(name, rest, text)
+}
+
+/// Whether a stranger's text is the value of an option that is code.
+fn is_value_of_code(program: &str, words: &[ShellWord], text: &StrangerText<'_>) -> bool {
+    let options = CODE_OPTIONS.iter().filter(|(name, _)| *name == program);
+    options.flat_map(|(_, options)| options.iter()).any(|option| {
+        let is_text = |value: &str| value.starts_with('$') && text.expands_in(value);
+        let beside = words.windows(2).filter(|two| two[0].text == *option);
+        let mut beside = beside.map(|two| two[1].open.as_str());
+        let within = words.iter().filter_map(|word| word.open.strip_prefix(option));
+        let mut within = within.filter_map(|rest| rest.strip_prefix('='));
+        beside.any(is_text) || within.any(is_text)
+    })
+}
+
+/// Whether the words that `xargs` reads may be options or packages for the program that it starts.
+pub fn xargs_adds_words(words: &[ShellWord]) -> bool {
+    const WITH_VALUES: [&str; 6] = ["-L", "-P", "-a", "-d", "-n", "-s"];
+    let mut rest = words.get(1..).unwrap_or_default();
+    while let Some((option, more)) =
+        rest.split_first().filter(|(word, _)| word.text.starts_with('-'))
+    {
+        // They are put into the words of the program.
+        if option.text.starts_with("-I") || option.text.starts_with("--replace") {
+            return false;
+        }
+        let values = usize::from(WITH_VALUES.contains(&option.text.as_str()));
+        rest = more.get(values..).unwrap_or_default();
+    }
+    let Some((program, rest)) = rest.split_first() else { return false };
+    let mut operands = rest.iter().filter(|word| !word.text.starts_with('-'));
+    let verb = operands.next().map_or("", |word| word.text.as_str());
+    let is_ended = rest.iter().any(|word| word.text == "--");
+    PROGRAMS.iter().any(|(name, verbs, choice)| {
+        let is_meant = *name == program.text && (verbs.is_empty() || verbs.contains(&verb));
+        let is_named = matches!(choice, StrangerChoice::First) && rest.len() > 1;
+        is_meant && !is_named && !is_ended
+    })
 }
 
 fn is_letters_with_file(word: &ShellWord) -> bool {

@@ -51,6 +51,21 @@ const HARMLESS_PARTS: [&str; 10] = [
     "%q", "@Q}", "grep -o", "grep -Eo", "grep -Po", "grep -c", "tr -cd", "tr -dc", "| wc", "$(wc -",
 ];
 
+/// Ways in which a command leaves one line of a text.
+const ONE_LINE: [&str; 10] = [
+    "head -1",
+    "head -n1",
+    "head -n 1",
+    "sed -n 1p",
+    "tail -1",
+    "tail -n1",
+    "tail -n 1",
+    // It puts the words beside each other.
+    "| xargs)",
+    "| xargs |",
+    "tr '\\n' ",
+];
+
 /// More commands before a pipe, words, calls or variables than anybody writes. They could take long to read.
 pub const MAX_PARTS: usize = 200;
 const MAX_CALL_BYTES: usize = 2000;
@@ -193,6 +208,7 @@ impl<'a> StrangerText<'a> {
             self.of_lines.contains(&name) || self.parameters.get(&name) == Some(&true)
         };
         !HARMLESS_PARTS.iter().any(|part| open.contains(part))
+            && !leaves_one_line(open)
             && (variables(open).any(has_lines)
                 || (self.asks_for_text(open)
                     && ["body", "message", "comments"].iter().any(|text| open.contains(text)))
@@ -212,6 +228,20 @@ impl<'a> StrangerText<'a> {
             lower.contains(&format!("%{name}%")) || lower.contains(&format!("%{name}:"))
         })
     }
+}
+
+/// The variables, in lower case, that a script of a shell makes one line of.
+pub fn shortened(script: &str) -> BTreeSet<String> {
+    let lines = script.lines().filter(|line| leaves_one_line(line));
+    lines.filter_map(|line| name_before_value(line.trim_start())).collect()
+}
+
+/// `head -1` does, and `head -10` doesn't.
+pub fn leaves_one_line(open: &str) -> bool {
+    ONE_LINE.iter().any(|part| {
+        let mut found = open.match_indices(part);
+        found.any(|(at, _)| !open[at + part.len()..].starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 /// Whether commands read text that a stranger may have written, from the event's file or from GitHub.

@@ -1,7 +1,7 @@
 //! Whose code a checkout or a script brings.
 
 use super::WorkflowSet;
-use super::tests::{all, codes, with_rights};
+use super::tests::{all, codes, codes_of, with_rights};
 
 /// Such as of a bot that opens a branch for an issue.
 #[test]
@@ -194,4 +194,95 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
                   github.event.pull_request.head.sha }}'}\njobs: {b: {steps: [{uses: actions/checkout@v7, \
                   with: {ref: '${{ env.SHA }}'}}]}}";
     assert!(codes(by_env).contains(&"write-permission"), "{:?}", codes(by_env));
+}
+
+/// It is skipped with the job that it needs.
+#[test]
+fn job_that_needs_a_job_for_read_code_runs_for_read_code() {
+    let found = |gate: &str, condition: &str| {
+        let text = format!(
+            "on: pull_request_target\npermissions: {{contents: write}}\njobs:\n  gate: {{if: \"{gate}\", steps: []}}\n  \
+             b: {{needs: gate, if: \"{condition}\", steps: [{{uses: actions/checkout@v7, with: {{ref: '${{{{ \
+             github.event.pull_request.head.sha }}}}'}}}}]}}\n"
+        );
+        codes(&text).contains(&"write-permission")
+    };
+    let merged = "github.event.pull_request.merged == true && (github.event.action == 'closed')";
+    let own = "github.event.pull_request.head.repo.full_name == github.repository";
+    for gate in [merged, own] {
+        assert!(!found(gate, "needs.gate.outputs.x != ''"), "{gate}");
+        assert!(!found(gate, "success()"), "{gate}");
+        for goes_on in ["always()", "${{ ! cancelled() }}", "!failure ()"] {
+            assert!(found(gate, goes_on), "{gate} {goes_on}");
+        }
+    }
+    assert!(found("github.event.action == 'closed'", "true"));
+    let called = format!(
+        "on: pull_request_target\njobs: {{gate: {{if: \"{merged}\", steps: []}}, b: {{needs: gate, permissions: \
+         {{contents: write}}, uses: ./.github/workflows/x.yml, with: {{sha: '${{{{ \
+         github.event.pull_request.head.sha }}}}'}}}}}}"
+    );
+    let callee = "on: {workflow_call: {inputs: {sha: {type: string}}}}\njobs: {t: {steps: [{uses: \
+                  actions/checkout@v7, with: {ref: '${{ inputs.sha }}'}}]}}";
+    let found = |caller: &str| {
+        codes_of(&[(".github/workflows/w.yml", caller), (".github/workflows/x.yml", callee)])
+    };
+    assert_eq!(found(&called), [""; 0]);
+    let open = called.replace(merged, "github.event.action == 'closed'");
+    assert!(found(&open).contains(&"write-permission"));
+}
+
+/// Only those who may write to the repository can send one.
+#[test]
+fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_words() {
+    let found = |types: &str, steps: &str, more: &str| -> Vec<&'static str> {
+        let mut set = WorkflowSet::new(Some("acme/app"), "pytorch/pytorch");
+        let event = format!("{{repository_dispatch: {types}}}");
+        set.add_workflow(".github/workflows/w.yml", &with_rights(&event, steps));
+        set.add_workflow(".github/workflows/x.yml", more);
+        let found = set.judge().found.into_iter().map(|(exposure, _)| exposure.check());
+        found.filter(|code| *code != "cache-mode").collect()
+    };
+    let payload = "github.event.client_payload";
+    let echo = |name: &str| format!("      - run: echo ${{{{ {payload}{name} }}}}\n");
+    let checkout = |name: &str| {
+        let with = format!("{{persist-credentials: false, ref: '${{{{ {payload}{name} }}}}'}}");
+        format!("      - uses: actions/checkout@v7\n        with: {with}\n      - run: make\n")
+    };
+    let none = "on: push\njobs: {}";
+    let other = "if: github.event_name == 'issue_comment'\n        run: echo ${{ github.event.client_payload.comment.body }}";
+    for types in ["{}", "{types: [release]}"] {
+        for own in [
+            echo(".version"),
+            echo(""),
+            echo(".github.payload.repository.full_name"),
+            checkout(".ref"),
+            checkout(".pull_request.base.ref"),
+            format!("      - {other}\n"),
+        ] {
+            assert_eq!(found(types, &own, none), [""; 0], "{types} {own}");
+        }
+        for words in [".slash_command.args.all", ".pull_request.title", ".comment.body"] {
+            assert_eq!(found(types, &echo(words), none), ["untrusted-expression"], "{words}");
+        }
+        let head = checkout(".pull_request.head.sha");
+        assert!(found(types, &head, none).contains(&"token-exposed"), "{types}");
+    }
+    let relay =
+        "on: repository_dispatch\njobs: {a: {permissions: {}, steps: [{run: crcr report}]}}";
+    assert_eq!(found("{}", &echo(".version"), relay), ["untrusted-expression"]);
+    assert_eq!(found("{types: [push]}", &echo(".version"), relay), ["untrusted-expression"]);
+    assert_eq!(found("{types: [release]}", &echo(".version"), relay), [""; 0]);
+}
+
+/// `--github-token` isn't the option of cargo.
+#[test]
+fn option_that_begins_as_one_for_git_fetches_nothing() {
+    let found = |script: &str| {
+        let env = "        env: {SHA: '${{ github.event.pull_request.head.sha }}'}\n";
+        codes(&with_rights("pull_request_target", &format!("      - run: {script}\n{env}")))
+    };
+    assert_eq!(found("bench run --branch $SHA --github-actions x"), [""; 0]);
+    let cargo = "cargo install --git=https://github.com/a/b --rev $SHA";
+    assert!(found(cargo).contains(&"token-exposed"));
 }

@@ -19,10 +19,13 @@ pub const STRANGERS_EVENTS: [&str; 12] = [
     "gollum",
 ];
 
+/// A `repository_dispatch` that the relay doesn't send, but somebody who may write to the repository.
+pub const OWN_DISPATCH: &str = "repository_dispatch of its own";
+
 /// Whether the event's runs have the repository's own rights, whoever wrote the code that they check out.
 pub fn is_privileged(event: &str) -> bool {
     STRANGERS_EVENTS.contains(&event)
-        || ["repository_dispatch", "schedule", "workflow_dispatch"].contains(&event)
+        || ["repository_dispatch", OWN_DISPATCH, "schedule", "workflow_dispatch"].contains(&event)
 }
 
 /// Events of which runs for a fork have no secret and a token that only reads.
@@ -47,6 +50,21 @@ pub const DIFFS: [&str; 3] = [
 fn code_of(event: &str) -> &'static [&'static str] {
     match event {
         "repository_dispatch" => &["github.event.client_payload"],
+        // What such senders hand on of a comment or a pull request.
+        OWN_DISPATCH => &[
+            "github.event.client_payload.comment",
+            "github.event.client_payload.github.payload.comment",
+            "github.event.client_payload.github.payload.issue",
+            "github.event.client_payload.github.payload.pull_request.head",
+            "github.event.client_payload.github.payload.pull_request.number",
+            "github.event.client_payload.issue",
+            "github.event.client_payload.pull_request.diff_url",
+            "github.event.client_payload.pull_request.head",
+            "github.event.client_payload.pull_request.merge_commit_sha",
+            "github.event.client_payload.pull_request.number",
+            "github.event.client_payload.pull_request.patch_url",
+            "github.event.client_payload.slash_command",
+        ],
         "pull_request_target" => &[
             "github.event.pull_request.head",
             "github.event.pull_request.diff_url",
@@ -78,6 +96,13 @@ fn code_of(event: &str) -> &'static [&'static str] {
 fn text_of(event: &str) -> &'static [&'static str] {
     match event {
         "repository_dispatch" => &["github.event"],
+        OWN_DISPATCH => &[
+            "github.event.client_payload.comment",
+            "github.event.client_payload.github.payload",
+            "github.event.client_payload.issue",
+            "github.event.client_payload.pull_request",
+            "github.event.client_payload.slash_command",
+        ],
         "pull_request_target" => {
             &["github.event.pull_request", "github.event.changes", "github.head_ref"]
         }
@@ -165,7 +190,15 @@ pub fn is_caused_by_strangers(event: &str) -> bool {
 }
 
 pub fn is_code(reach: &ContextReach, events: &[String]) -> bool {
-    events.iter().any(|event| reach.overlaps(code_of(event)))
+    let is_one =
+        |event: &String, path: &String| code_of(event).iter().any(|of| is_part(event, path, of));
+    events.iter().any(|event| reach.paths.iter().any(|path| is_one(event, path)))
+}
+
+/// Whether a context has a part of a stranger in an event. All of a payload is no more of them than who sends it.
+fn is_part(event: &str, path: &str, pattern: &str) -> bool {
+    let is_whole = event == OWN_DISPATCH && "github.event.client_payload".starts_with(path);
+    !is_whole && overlaps(path, pattern)
 }
 
 /// Whether a value may hold text of a stranger that is more than a number, a hash or a name without quotes.
@@ -175,7 +208,7 @@ pub fn is_text(reach: &ContextReach, events: &[String]) -> bool {
             if path == FETCHED_TEXT {
                 return is_caused_by_strangers(event);
             }
-            text_of(event).iter().any(|pattern| overlaps(path, pattern))
+            text_of(event).iter().any(|pattern| is_part(event, path, pattern))
                 // A payload has what its sender likes.
                 && (event == "repository_dispatch" || !is_harmless(path))
         })
@@ -321,6 +354,7 @@ fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
     };
     let (name, of_ref) = (literal("github.event_name"), literal("github.ref"));
     let same = match event {
+        OWN_DISPATCH if name.is_some() => name == Some("repository_dispatch"),
         _ if name.is_some() => name == Some(event),
         _ if of_merge(event) && of_ref.is_some_and(|name| !name.starts_with("refs/pull/")) => false,
         _ if of_merge(event)

@@ -169,7 +169,7 @@ pub fn outputs(script: &str) -> Vec<(Option<String>, Vec<String>)> {
 }
 
 /// The text that code is, in lower case, if nothing in it is computed.
-fn fixed_text(code: &str) -> Option<String> {
+pub fn fixed_text(code: &str) -> Option<String> {
     let code = code.trim();
     let quote = code.chars().next().filter(|quote| ['\'', '"', '`'].contains(quote))?;
     let inner = code.strip_prefix(quote)?.strip_suffix(quote)?;

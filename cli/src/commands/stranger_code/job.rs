@@ -27,6 +27,8 @@ pub struct JudgedJob<'a> {
     pub workflow: &'a Value,
     /// The events for which it runs.
     pub events: Vec<String>,
+    /// Whether it runs for merged pull requests only.
+    pub is_for_merged: bool,
     pub steps: Vec<JobStep<'a>>,
     pub scope: ContextScope,
     pub outputs: Names,
@@ -44,13 +46,35 @@ pub struct JudgedJob<'a> {
 struct Caller<'a> {
     prefix: String,
     shown: String,
-    events: Vec<String>,
+    gate: JobGate,
     inputs: Names,
     permissions: Option<&'a Value>,
     cache_mode: Option<&'a Value>,
     needs: Vec<String>,
     /// How many workflows have called one another down to this job.
     depth: usize,
+}
+
+/// For whom a job runs.
+#[derive(Debug, Clone, Default)]
+struct JobGate {
+    events: Vec<String>,
+    is_for_merged: bool,
+}
+
+impl JobGate {
+    /// That of a job within this one. It is skipped with any that it needs, unless its condition asks how they ended.
+    fn narrowed(&self, condition: &str, needed: &[Self]) -> Self {
+        let compact: String = condition.to_lowercase().split_whitespace().collect();
+        let goes_on = ["always(", "cancelled(", "failure("].iter().any(|ask| compact.contains(ask));
+        let needed: &[Self] = if goes_on { &[] } else { needed };
+        let mut events = narrowed(&self.events, condition);
+        events.retain(|event| needed.iter().all(|gate| gate.events.contains(event)));
+        let is_for_merged = self.is_for_merged
+            || events::requires_merge(condition)
+            || needed.iter().any(|gate| gate.is_for_merged);
+        Self { events, is_for_merged }
+    }
 }
 
 /// The jobs of a workflow as they are read.
@@ -76,10 +100,16 @@ pub fn jobs_of<'a>(
     path: &str,
     workflow: &'a Value,
 ) -> Option<Vec<JudgedJob<'a>>> {
+    let mut events = events_of(workflow);
+    for event in events.iter_mut().filter(|event| event.as_str() == "repository_dispatch") {
+        if !set.is_started_by_relay(workflow) {
+            events::OWN_DISPATCH.clone_into(event);
+        }
+    }
     let caller = Caller {
         prefix: String::new(),
         shown: String::new(),
-        events: events_of(workflow),
+        gate: JobGate { events, is_for_merged: false },
         inputs: Names::new(),
         permissions: None,
         cache_mode: None,
@@ -106,6 +136,7 @@ fn add_jobs<'a>(
         .collect();
     let mut pending: BTreeSet<_> = waiting.iter().map(|(name, _)| name.clone()).collect();
     let mut outputs: BTreeMap<String, Names> = BTreeMap::new();
+    let mut gates: BTreeMap<String, JobGate> = BTreeMap::new();
     // A job's outputs are known before those of the jobs that need it. A circle runs nowhere.
     while !waiting.is_empty() && reading.take() {
         let is_ready = |(_, job): &(String, &Value)| needs(job).all(|need| !pending.contains(need));
@@ -119,8 +150,12 @@ fn add_jobs<'a>(
             needs: needed.collect(),
             ..ContextScope::default()
         };
-        let job = read_job(reading, (path, workflow), caller, (&name, value), scope);
-        outputs.insert(name.to_lowercase(), job);
+        let needed: Vec<_> = needs(value).filter_map(|need| gates.get(need).cloned()).collect();
+        let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
+        let gate = caller.gate.narrowed(&condition, &needed);
+        gates.insert(name.clone(), gate.clone());
+        let left = read_job(reading, (path, workflow), caller, (&name, value), (scope, gate));
+        outputs.insert(name.to_lowercase(), left);
     }
     outputs
 }
@@ -136,7 +171,7 @@ fn read_job<'a>(
     (path, workflow): (&str, &'a Value),
     caller: &Caller<'a>,
     (name, value): (&str, &'a Value),
-    mut scope: ContextScope,
+    (mut scope, gate): (ContextScope, JobGate),
 ) -> Names {
     let set = reading.set;
     if let Some(matrix) = value.get("strategy") {
@@ -146,8 +181,6 @@ fn read_job<'a>(
         let env = scope.names(level.get("env"));
         scope.env.extend(env);
     }
-    let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
-    let events = narrowed(&caller.events, &condition);
     let inherited = |key: &str| value.get(key).or_else(|| workflow.get(key));
     let permissions = inherited("permissions").or(caller.permissions);
     let cache_mode = inherited("cache-mode");
@@ -169,7 +202,7 @@ fn read_job<'a>(
         let inner = Caller {
             prefix: format!("{full_name}/"),
             shown: format!("{shown}: "),
-            events,
+            gate,
             inputs: inputs(declared, value, &scope),
             permissions,
             cache_mode,
@@ -183,7 +216,8 @@ fn read_job<'a>(
         shown,
         value,
         workflow,
-        events,
+        events: gate.events,
+        is_for_merged: gate.is_for_merged,
         steps: vec![],
         outputs: Names::new(),
         permissions,

@@ -28,6 +28,7 @@ mod shell_text;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use serde_yaml::Value;
 
@@ -42,7 +43,7 @@ use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use self::step::{JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout};
-use super::workflow::{grants_id_token, own_path, reports, steps};
+use super::workflow::{grants_id_token, own_path, reports, steps, triggers};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
 const ROLE_ACTIONS: [&str; 7] = [
@@ -57,6 +58,21 @@ const ROLE_ACTIONS: [&str; 7] = [
 
 /// Parts of the names of actions that only say something about a commit or a pull request.
 const SAYS_ONLY: [&str; 3] = ["comment", "label", "status"];
+
+/// The types of the dispatches that the relay sends.
+const RELAYED: [&str; 2] = ["pull_request", "push"];
+
+/// Parts of the texts of workflows that such a dispatch starts.
+const SIGNS_OF_RELAY: [&str; 8] = [
+    "/checkout-pr",
+    "/cross-repo-ci-relay-callback",
+    "/report-ci-result",
+    "client_payload.callback_token",
+    "client_payload.delivery_id",
+    "client_payload.payload",
+    "crcr checkout",
+    "crcr report",
+];
 
 /// More folders of checkouts aren't looked for in the paths of actions.
 const MAX_FOLDERS: usize = 200;
@@ -78,6 +94,8 @@ pub struct WorkflowSet {
     upstream: String,
     /// Labels and groups, in lower case, of runners that take one job and are gone.
     ephemeral_runners: BTreeSet<String>,
+    /// Whether the relay sends its events to the repository.
+    is_downstream: OnceLock<bool>,
     unknown: Vec<String>,
 }
 
@@ -98,8 +116,14 @@ impl WorkflowSet {
             own: own.map(str::to_lowercase),
             upstream: upstream.to_lowercase(),
             ephemeral_runners: BTreeSet::new(),
+            is_downstream: OnceLock::new(),
             unknown: vec![],
         }
+    }
+
+    /// Says that the relay sends its events to the repository, though no workflow may show it yet.
+    pub fn expect_dispatches(&mut self) {
+        self.is_downstream = OnceLock::from(true);
     }
 
     /// Takes runners with one of these labels, or of a group of this name, for such as take one job and are gone. A text
@@ -161,6 +185,23 @@ impl WorkflowSet {
             path.to_owned(),
             text.map_or_else(|| Source::Unreadable("not there".to_owned()), Source::parse),
         );
+    }
+
+    /// Whether the relay may start a workflow, so that the payload is of upstream's pull requests.
+    fn is_started_by_relay(&self, workflow: &Value) -> bool {
+        let event = triggers(workflow).and_then(|events| events.get("repository_dispatch"));
+        let types = event.and_then(|event| event.get("types")).map(texts).unwrap_or_default();
+        let hears = types.is_empty() || types.iter().any(|one| RELAYED.contains(&one.as_str()));
+        hears && *self.is_downstream.get_or_init(|| self.shows_relay())
+    }
+
+    /// Whether a workflow or an action has to do with the relay or with upstream.
+    fn shows_relay(&self) -> bool {
+        let all = self.workflows.values().chain(self.actions.values()).filter_map(Source::read);
+        all.flat_map(texts).any(|text| {
+            let lower = text.to_lowercase();
+            lower.contains(&self.upstream) || SIGNS_OF_RELAY.iter().any(|sign| lower.contains(sign))
+        })
     }
 
     fn source(&self, path: &str) -> Option<&Source> {
@@ -438,13 +479,13 @@ fn gives_text_away(step: &JobStep<'_>) -> Option<String> {
 /// Whether a step runs for merged pull requests only, and names no branch: a fork's may get other commits after the merge.
 fn has_read_code(job: &JudgedJob<'_>, step: &JobStep<'_>) -> bool {
     let branches = ["github.event.pull_request.head.ref", "github.head_ref"];
-    [job.value, step.value].into_iter().any(runs_for_merged_only)
+    (job.is_for_merged || runs_for_merged_only(step.value))
         && !step.scope.reach_all(step.value).overlaps(&branches)
 }
 
-/// Whether the condition of a job or a step keeps out pull requests that nobody has read.
-fn runs_for_merged_only(level: &Value) -> bool {
-    let condition = level.get("if").map(|condition| texts(condition).join(""));
+/// Whether the condition of a step keeps out pull requests that nobody has read.
+fn runs_for_merged_only(step: &Value) -> bool {
+    let condition = step.get("if").map(|condition| texts(condition).join(""));
     condition.is_some_and(|condition| events::requires_merge(&condition))
 }
 

@@ -43,6 +43,18 @@ const HOSTED: [&str; 27] = [
     "macos-14-xlarge",
 ];
 
+/// Labels that GitHub has taken out of use, on which no job starts any more.
+const RETIRED: [&str; 8] = [
+    "macos-11",
+    "macos-12",
+    "macos-13",
+    "macos-13-large",
+    "macos-13-xlarge",
+    "ubuntu-18.04",
+    "ubuntu-20.04",
+    "windows-2019",
+];
+
 /// How labels of services begin that start a virtual machine for each job.
 /// <https://depot.dev/docs/github-actions/overview>, <https://docs.blacksmith.sh/blacksmith-runners/overview>
 const SERVICES: [&str; 2] = ["blacksmith-", "depot-"];
@@ -105,7 +117,8 @@ impl Runner {
                 || job.ephemeral_runners.contains(label.strip_prefix("group ").unwrap_or(label))
         };
         // A runner has all the labels.
-        let is_hosted = labels.iter().all(|label| HOSTED.contains(&&**label));
+        let is_githubs = |label: &String| HOSTED.iter().chain(&RETIRED).any(|known| known == label);
+        let is_hosted = labels.iter().all(is_githubs);
         match is_hosted || labels.iter().any(is_ephemeral) {
             true => Self::Hosted,
             false => Self::Own(labels),

@@ -1,9 +1,12 @@
 //! What a step's script may do. It is read as words, so that every doubt counts as yes.
 
+use std::collections::BTreeSet;
+
 use serde_yaml::Value;
 
 use super::as_code;
 use super::events;
+use super::javascript;
 use super::scope::{ContextReach, texts};
 use super::shell::{self, ShellWord};
 use super::shell_text::bare;
@@ -86,16 +89,8 @@ const GIT_VERBS: [&str; 14] = [
 ];
 
 /// Parts of addresses of code, also as package managers and docker take them.
-const ADDRESSES_OF_CODE: [&str; 8] = [
-    "raw.githubusercontent",
-    "codeload",
-    "/archive",
-    "tarball",
-    "zipball",
-    "git+",
-    "--git",
-    ".git#",
-];
+const ADDRESSES_OF_CODE: [&str; 7] =
+    ["raw.githubusercontent", "codeload", "/archive", "tarball", "zipball", "git+", ".git#"];
 
 /// Whether a script may fetch code of a stranger. `from_others` says that a clone of any other repository counts.
 pub fn fetches_code(
@@ -147,6 +142,8 @@ pub fn fetches_code(
     let downloads = git
         || by_npm
         || runs(&words, "gh", &["clone"])
+        // Cargo's option; `--github-token` and the like begin as it does.
+        || is_word("--git")
         || ADDRESSES_OF_CODE.iter().any(|part| lower.contains(part));
     if !downloads {
         return false;
@@ -411,10 +408,15 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
     if is_one_value(script) {
         return false;
     }
+    let shortened = as_code::shortened(script);
+    let holds_any = |lines: Vec<&str>| {
+        let long = lines.into_iter().filter(|line| !as_code::leaves_one_line(line));
+        holds_lines(&long.collect::<Vec<_>>().join("\n"), step, &shortened)
+    };
     let into_environment = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
     let outputs: Vec<_> = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).collect();
-    (into_environment && holds_lines(script, step))
-        || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
+    (into_environment && holds_any(script.lines().collect()))
+        || (outputs.len() > 1 && holds_any(outputs))
 }
 
 /// Whether a script sets more than one output: with one there is nothing else to set. A group of commands is written by
@@ -491,7 +493,7 @@ const MARKS: [&str; 10] = [
 ];
 
 /// Whether commands print lines that a stranger writes.
-fn holds_lines(commands: &str, step: &JobStep<'_>) -> bool {
+fn holds_lines(commands: &str, step: &JobStep<'_>, shortened: &BTreeSet<String>) -> bool {
     let lower = commands.to_lowercase();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let is_used = |name: &str| {
@@ -501,7 +503,8 @@ fn holds_lines(commands: &str, step: &JobStep<'_>) -> bool {
             found.any(|(at, _)| !lower[at + variable.len()..].starts_with(is_part))
         })
     };
-    let used = step.scope.env.iter().filter(|(name, _)| is_used(name));
+    let used = step.scope.env.iter();
+    let used = used.filter(|(name, _)| is_used(name) && !shortened.contains(*name));
     let asks = lower.lines().any(|line| {
         (as_code::asks_for_text(line) || line.contains("context.payload"))
             && ["body", "message", "comments"].iter().any(|text| line.contains(text))
@@ -595,6 +598,7 @@ fn javascript_reads_data(script: &str) -> bool {
     ];
     const MODULES: [&str; 4] = ["crypto", "fs", "path", "zlib"];
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let script = &without_fixed_notes(script);
     if script.split(|c| !is_name(c)).any(|word| OTHERS.contains(&word)) {
         return false;
     }
@@ -606,4 +610,20 @@ fn javascript_reads_data(script: &str) -> bool {
         module.is_some_and(|it| MODULES.contains(&it.strip_prefix("node:").unwrap_or(it)))
     });
     fixed_names && loads_modules
+}
+
+/// JavaScript without calls that print a fixed text of its own.
+fn without_fixed_notes(script: &str) -> String {
+    const PRINTS: [&str; 3] = ["console.log", "core.info", "core.startGroup"];
+    let mut rest = script.to_owned();
+    for name in PRINTS {
+        for arguments in as_code::calls(script, name) {
+            let text = javascript::fixed_text(arguments);
+            // A problem matcher may be in a file of an artifact.
+            if text.is_some_and(|text| !text.contains("::")) {
+                rest = rest.replace(&format!("{name}({arguments})"), "");
+            }
+        }
+    }
+    rest
 }

@@ -121,6 +121,10 @@ fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
         "jq -rn '$ENV.BODY' | sh",
         "awk 'BEGIN { print ENVIRON[\"BODY\"] }' | bash",
         "awk 'BEGIN { system(ENVIRON[\"BODY\"]) }'",
+        "awk -v text=\"$BODY\" 'BEGIN { system(text) }'",
+        "echo \"$BODY\" | awk '{ system($0) }'",
+        "echo \"$BODY\" | awk '{ print | \"sh\" }'",
+        "awk -e \"$BODY\" file",
         "perl -pe 's/X/$ENV{BODY}/' deploy.in > deploy.sh; bash deploy.sh",
         "python3 -c 'import os; print(os.environ[\"BODY\"])' | bash",
         "python3 - <<'EOF' > deploy.sh\nimport os\nprint(os.environ[\"BODY\"])\nEOF\nbash deploy.sh",
@@ -138,6 +142,7 @@ fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
         "python3 -c 'import os; print(os.environ[\"BODY\"])' > page.md",
         "node -e 'console.log(`text: ${process.env.BODY}`)'",
         "awk 'BEGIN { print ENVIRON[\"BODY\"] }'",
+        "awk 'BEGIN { system(\"date\") }'; echo \"$BODY\"",
     ]);
 }
 
@@ -145,6 +150,16 @@ fn program_that_prints_a_variable_of_strangers_to_a_shell_is_told() {
 fn word_of_a_stranger_that_a_program_takes_for_an_option_or_a_package_is_told() {
     assert_run(&[
         "npm install \"$BODY\"",
+        "pip install -r \"$BODY\"",
+        "pip3 install -q --index-url=$BODY app",
+        "npm ci --registry \"$BODY\"",
+        "tar -xf a.tar --to-command \"$BODY\"",
+        "ssh -o \"$BODY\" host uptime",
+        "find . -name '*.txt' -exec \"$BODY\" {} \\;",
+        "find . -exec sh -c \"$BODY\" \\;",
+        "echo \"$BODY\" | xargs pip install",
+        "echo \"$BODY\" | xargs -n 1 npm install",
+        "echo \"$BODY\" | xargs npx",
         "npm i \"app@$BODY\"",
         "npm run \"$BODY\"",
         "npx \"$BODY\"",
@@ -176,6 +191,16 @@ fn word_of_a_stranger_that_a_program_takes_for_an_option_or_a_package_is_told() 
     ]);
     assert_left_alone(&[
         "npm run lint -- \"$BODY\"",
+        "pip install -r \"$ID.txt\"; echo \"$BODY\"",
+        "pip install -r \"requirements-$BODY.txt\"",
+        "pip install --log \"$BODY\" app",
+        "find . -name \"$BODY\" -exec cat {} \\;",
+        "echo \"$BODY\" | xargs",
+        "echo \"$BODY\" | xargs echo",
+        "echo \"$BODY\" | xargs -I{} gh label create {}",
+        "echo \"$BODY\" | xargs -I{} curl https://x/{}",
+        "echo \"$BODY\" | xargs npm run lint",
+        "echo \"$BODY\" | xargs pip --version",
         "npx commitlint --from \"$BODY\"",
         "npm version 1.0.0 -m \"$BODY\"",
         "pip install \"app==$BODY\"",
@@ -234,4 +259,36 @@ fn package_that_is_installed_of_a_strangers_commit_is_its_code() {
     ] {
         assert!(!is_strangers(script), "{script}");
     }
+}
+
+#[test]
+fn text_of_strangers_in_a_statement_for_a_database_or_another_language_is_told() {
+    assert_run(&[
+        "lua -e \"print('$BODY')\"",
+        "lua -e 'os.execute(os.getenv(\"BODY\"))'",
+        "Rscript -e \"print('$BODY')\"",
+        "Rscript -e 'system(Sys.getenv(\"BODY\"))'",
+        "julia -e \"$BODY\"",
+        "fish -c \"$BODY\"",
+        "perl -e 'system($ARGV[0])' \"$BODY\"",
+        "ruby -e 'system(ARGV[0])' \"$BODY\"",
+        "php -r 'system($argv[1]);' \"$BODY\"",
+        "psql -c \"insert into t values ('$BODY')\"",
+        "psql -h host -U ci -tAc \"$BODY\"",
+        "psql \"$URL\" --command=\"select '$BODY'\"",
+        "psql -h host -d ci <<< \"select '$BODY'\"",
+        "mysql -h host -e \"$BODY\"",
+        "sqlite3 a.db \"insert into t values ('$BODY')\"",
+        "echo \"$BODY\" | sqlite3 a.db",
+        "clickhouse-client --query \"$BODY\"",
+        "script -qec \"$BODY\" /dev/null",
+    ]);
+    assert_left_alone(&[
+        "lua -e 'print(os.getenv(\"BODY\"))'",
+        "perl -e 'print $ARGV[0]' \"$BODY\"",
+        "psql -v text=\"$BODY\" -f insert.sql",
+        "psql -c 'select 1'; echo \"$BODY\"",
+        "psql -c \"select $ID\"; echo \"$BODY\"",
+        "sqlite3 \"$BODY.db\" 'select 1'",
+    ]);
 }

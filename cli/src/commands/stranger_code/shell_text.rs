@@ -13,7 +13,22 @@ use super::shell_functions::{ShellFunctions, ShellParameters, parameters};
 use super::shell_names::{self, ShellVariables};
 
 /// Programs that run a text that they are given or read, with the letters of the options for it.
-const INTERPRETERS: [(&str, &str); 17] = [
+const INTERPRETERS: [(&str, &str); 32] = [
+    ("Rscript", "e"),
+    ("ash", "c"),
+    ("clickhouse-client", "q"),
+    ("csh", "c"),
+    ("elixir", "e"),
+    ("fish", "c"),
+    ("julia", "eE"),
+    ("lua", "e"),
+    ("luajit", "e"),
+    ("mariadb", "e"),
+    ("mongosh", ""),
+    ("mysql", "e"),
+    ("osascript", "e"),
+    ("psql", "c"),
+    ("tcsh", "c"),
     ("sh", "c"),
     ("bash", "c"),
     ("dash", "c"),
@@ -34,18 +49,24 @@ const INTERPRETERS: [(&str, &str); 17] = [
     ("powershell", "cC"),
 ];
 
-/// Words of Perl, PHP, Python, Ruby and JavaScript that run a text.
+/// Clients of databases, whose languages start programs, too. They read their input beside other operands.
+const DATABASES: [&str; 5] = ["clickhouse-client", "mariadb", "mongosh", "mysql", "psql"];
+
+/// Words of Perl, PHP, Python, R, Ruby, Lua and JavaScript that run a text.
 const RUNS_TEXT: &[&str] = &[
     "Command",
     "Function",
     "child_process",
     "class_eval",
     "compile",
+    "dofile",
     "eval",
     "exec",
     "execSync",
+    "execute",
     "getoutput",
     "instance_eval",
+    "loadstring",
     "passthru",
     "popen",
     "proc_open",
@@ -55,6 +76,7 @@ const RUNS_TEXT: &[&str] = &[
     "spawnSync",
     "subprocess",
     "system",
+    "system2",
     "vm",
 ];
 
@@ -112,6 +134,8 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
     let mut commands = shell::commands(script);
     commands.truncate(MAX_COMMANDS);
     let mut here = StrangerText { variables: ShellVariables::new(&commands), ..text.clone() };
+    let shortened = as_code::shortened(script);
+    here.of_lines.retain(|name| !shortened.contains(name));
     let mut functions = ShellFunctions::new(&commands, text.parameters.clone());
     // What a variable gets from another one may have been written before that one; a function is written before its use.
     for _ in 0..3 {
@@ -492,6 +516,20 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
         "echo" | "printf" | "cat" => false,
         "source" | "." if is_file(operand(&[])) => true,
         "eval" | "source" | "." | "trap" | "watch" => has_text(&words[1..]),
+        // The first operand is its file.
+        "sqlite3" => {
+            has_text(words.get(2..).unwrap_or_default()) || printed_to(commands, at, text).is_some()
+        }
+        "script" => words.windows(2).any(|two| {
+            let option = two[0].text.strip_prefix('-');
+            option.is_some_and(|letters| letters.ends_with('c')) && is_run(Some(&two[1]))
+        }),
+        "find" if is_run(after(words, &["-exec", "-execdir", "-ok", "-okdir"])) => true,
+        "xargs"
+            if arguments::xargs_adds_words(words) && printed_to(commands, at, text).is_some() =>
+        {
+            true
+        }
         "parallel" if operand(&[("-j", 1)]).is_none() => printed_to(commands, at, text).is_some(),
         "[[" => {
             let of_numbers = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
@@ -515,7 +553,19 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'
                 ["system(", "getline"].iter().any(|part| code.text.contains(part))
                     && environment_printed(&commands[at], text).is_some()
             };
-            is_run(code) || code.is_some_and(starts_it)
+            // By `-v`, a file or its input.
+            let has_any = || {
+                has_text(&words[1..])
+                    || words[1..].iter().any(|word| text.files.holds(&word.text))
+                    || printed_to(commands, at, text).is_some()
+            };
+            let starts_any = |code: &ShellWord| {
+                ["system(", "| \"sh", "| \"bash"].iter().any(|part| code.text.contains(part))
+                    && has_any()
+            };
+            is_run(code)
+                || code.is_some_and(|code| starts_it(code) || starts_any(code))
+                || is_run(after(words, &["-e", "--source"]))
         }
         "jq" | "yq" => {
             let named =
@@ -580,7 +630,14 @@ fn interpreters_run_text(
             return code.is_some_and(|code| text.expands_in(&code.open)) || from_xargs();
         }
         let is_process = |word: &ShellWord| word.text.starts_with("<(");
-        let reads = rest.iter().all(|word| is_option(&word) || is_process(word));
+        let in_option = ["--command=", "--eval=", "--execute=", "--query="];
+        let is_code = |word: &ShellWord| {
+            let by_name = in_option.iter().any(|option| word.text.starts_with(option));
+            by_name && text.expands_in(&word.open)
+        };
+        let is_database = DATABASES.contains(&name.as_str())
+            && after(rest, &["-f", "--file", "--queries-file"]).is_none();
+        let reads = is_database || rest.iter().all(|word| is_option(&word) || is_process(word));
         let by_process = rest.iter().any(|word| is_process(word) && text.expands_in(&word.open));
         let hands_on = ["docker", "podman", "kubectl", "chroot", "nsenter"];
         let is_program = at == 0
@@ -588,7 +645,7 @@ fn interpreters_run_text(
             || hands_on.contains(&program(&words[0].text).as_str());
         let file = rest.iter().find(|word| !is_option(word));
         let is_file = file.is_some_and(|file| text.files.holds(&file.text));
-        by_process || (is_program && (is_file || (reads && is_fed())))
+        by_process || rest.iter().any(is_code) || (is_program && (is_file || (reads && is_fed())))
     })
 }
 
@@ -603,14 +660,15 @@ fn place_of_code(name: &str, letters: &str, rest: &[ShellWord]) -> Option<usize>
         return Some(verb + 1 + rest[verb + 1..].iter().take_while(|word| is_option(word)).count());
     }
     let options = match name {
-        // The user or the file comes before them.
+        // The user, the file or the host comes before them.
         "su" | "flock" => rest.len(),
+        _ if DATABASES.contains(&name) => rest.len(),
         _ => rest.iter().take_while(|word| is_option(word)).count(),
     };
     let is_for_code = |word: &ShellWord| {
         let option = word.text.trim_start_matches('-').to_lowercase();
         match word.text.starts_with("--") {
-            true => ["eval", "print", "command"].contains(&option.as_str()),
+            true => ["command", "eval", "execute", "print", "query"].contains(&option.as_str()),
             false if word.text.starts_with('-') => {
                 option == "command"
                     || (option.len() < 6 && word.text.contains(|c| letters.contains(c)))
@@ -668,21 +726,22 @@ fn code_uses_text(
 ) -> TextUses {
     let mut here = StrangerText { parameters: given, ..text.clone() };
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let may_run = has_name(code, &text.names)
-        && code.to_lowercase().contains("env")
-        && (code.split(|c| !is_part(c)).any(|word| RUNS_TEXT.contains(&word))
-            // A text of JavaScript.
-            || (code.contains('`') && !["node", "nodejs", "bun", "deno"].contains(&program))
-            || code.contains("import("));
+    let lower = code.to_lowercase();
+    let runs_any = code.split(|c| !is_part(c)).any(|word| RUNS_TEXT.contains(&word))
+        // A text of JavaScript.
+        || (code.contains('`') && !["node", "nodejs", "bun", "deno"].contains(&program))
+        || code.contains("import(");
+    let may_run = runs_any && has_name(code, &text.names) && lower.contains("env");
+    let by_argument = runs_any && !here.parameters.is_empty() && lower.contains("arg");
     let runs = match program {
-        "sh" | "bash" | "dash" | "zsh" | "ksh" => return uses_of_text(code, &mut here),
+        "sh" | "ash" | "bash" | "dash" | "zsh" | "ksh" => return uses_of_text(code, &mut here),
         // Many commands may hand it the same code.
         "su" | "flock" => return TextUses::default(),
         "pwsh" | "powershell" => as_code::powershell_runs_text(code, &mut here),
         "python" => as_code::python_runs_text(&code.replace(';', "\n"), &mut here),
         "node" | "nodejs" | "bun" | "deno" => javascript::runs_text(code, &mut here),
-        // Perl, PHP and Ruby are read as words only.
-        _ => may_run,
+        // All others are read as words only.
+        _ => may_run || by_argument,
     };
     TextUses { runs, is_unclear: may_run && !runs, ..TextUses::default() }
 }

@@ -17,6 +17,7 @@ const TEMPLATES: [&str; 9] = [
 
 pub fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
     let mut set = WorkflowSet::new(None, "pytorch/pytorch");
+    set.expect_dispatches();
     for (path, text) in files {
         match path.starts_with(".github/workflows/") {
             true => set.add_workflow(path, text),
@@ -127,6 +128,16 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         ("role-environment", "uses: aws-actions/configure-aws-credentials@v6"),
         ("artifact-to-environment", "run: cat reports/env >> \"$GITHUB_ENV\""),
         ("artifact-to-environment", "run: cat reports/path >> \"$GITHUB_PATH\""),
+        (
+            "artifact-in-script",
+            "uses: actions/github-script@v8\n        with: {script: \"core.info('Got ' + \
+             require('fs').readFileSync('test-reports/x'))\"}",
+        ),
+        (
+            "artifact-in-script",
+            "uses: actions/github-script@v8\n        with: {script: \
+             \"core.info('::add-matcher::test-reports/x.json')\"}",
+        ),
         ("artifact-in-script", "run: cat test-reports/log.txt"),
         ("artifact-in-script", "run: cat log.txt\n        working-directory: test-reports"),
         ("artifact-in-script", "run: cat test-*/log.txt"),
@@ -161,7 +172,9 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         assert!(codes(&broken).contains(&code), "{code} {step}: {:?}", codes(&broken));
     }
     let own = "run: echo '::add-matcher::.github/matcher.json'";
-    for step in ["run: echo done", own, "run: crcr report --status completed"] {
+    let note =
+        "uses: actions/github-script@v8\n        with: {script: \"core.info('Nothing to say.')\"}";
+    for step in ["run: echo done", own, note, "run: crcr report --status completed"] {
         let right = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
         assert_eq!(codes(&right), [""; 0], "{step}");
     }

@@ -454,6 +454,11 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
             "github.event.comment.body",
             "echo \"text=$TEXT\" >> $GITHUB_OUTPUT\n          echo allowed=no >> $GITHUB_OUTPUT",
         ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "text=$(echo \"$TEXT\" | head -10)\n          echo \"TEXT=$text\" >> \"$GITHUB_ENV\"",
+        ),
         ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
         ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
         ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
@@ -482,6 +487,17 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
     }
     for (event, value, script) in [
         ("pull_request_target", "github.head_ref", echo),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "first=$(echo \"$TEXT\" | head -n 1)\n          echo \"TEXT=$first\" >> \"$GITHUB_ENV\"",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "TEXT=$(echo \"$TEXT\" | xargs)\n          echo a=1 >> $GITHUB_OUTPUT\n          echo \"text=$TEXT\" >> \
+             $GITHUB_OUTPUT",
+        ),
         ("pull_request_target", "github.event.pull_request.title", echo),
         ("pull_request", "github.event.pull_request.body", echo),
         ("push", "github.event.head_commit.message", echo),
