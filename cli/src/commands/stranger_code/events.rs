@@ -244,7 +244,8 @@ pub fn is_by_stranger(event: &str) -> bool {
 pub fn is_lines(reach: &ContextReach, events: &[String]) -> bool {
     let events: Vec<_> = events.iter().filter(|event| is_by_stranger(event)).cloned().collect();
     let has_lines = |path: &&String| {
-        path.contains(".client_payload.")
+        // A command is the first line of a comment.
+        (path.contains(".client_payload.") && !path.contains(".client_payload.slash_command"))
             || OF_LINES.contains(&path.rsplit('.').next().unwrap_or_default())
     };
     let paths = reach.paths.iter().filter(has_lines).cloned().collect();

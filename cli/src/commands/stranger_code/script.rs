@@ -602,8 +602,12 @@ fn javascript_reads_data(script: &str) -> bool {
     if script.split(|c| !is_name(c)).any(|word| OTHERS.contains(&word)) {
         return false;
     }
-    let fixed_names =
-        !["core[", "process[", "require[", "fs[", "]("].iter().any(|part| script.contains(part));
+    // In a link of Markdown, these come where no code of JavaScript can have them.
+    let is_link = |rest: &str| {
+        ["${", "http://", "https://", "#", "./"].iter().any(|start| rest.starts_with(start))
+    };
+    let fixed_names = script.split("](").skip(1).all(is_link)
+        && !["core[", "process[", "require[", "fs["].iter().any(|part| script.contains(part));
     let loads_modules = script.split("require").skip(1).all(|rest| {
         let module = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split(')').next());
         let module = module.map(|module| module.trim().trim_matches(['\'', '"']));

@@ -138,6 +138,11 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
             "uses: actions/github-script@v8\n        with: {script: \
              \"core.info('::add-matcher::test-reports/x.json')\"}",
         ),
+        (
+            "artifact-in-script",
+            "uses: actions/github-script@v8\n        with: {script: \"const a = core; a['in' + \
+             'fo'](require('fs').readFileSync('test-reports/x'))\"}",
+        ),
         ("artifact-in-script", "run: cat test-reports/log.txt"),
         ("artifact-in-script", "run: cat log.txt\n        working-directory: test-reports"),
         ("artifact-in-script", "run: cat test-*/log.txt"),
@@ -174,7 +179,9 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
     let own = "run: echo '::add-matcher::.github/matcher.json'";
     let note =
         "uses: actions/github-script@v8\n        with: {script: \"core.info('Nothing to say.')\"}";
-    for step in ["run: echo done", own, note, "run: crcr report --status completed"] {
+    let link = "uses: actions/github-script@v8\n        with: {script: \"say(`[run](${process.env.URL}) \
+                [docs](https://a.b)`)\"}";
+    for step in ["run: echo done", own, note, link, "run: crcr report --status completed"] {
         let right = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
         assert_eq!(codes(&right), [""; 0], "{step}");
     }

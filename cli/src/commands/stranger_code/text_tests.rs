@@ -487,6 +487,7 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
     }
     for (event, value, script) in [
         ("pull_request_target", "github.head_ref", echo),
+        ("repository_dispatch", "github.event.client_payload.slash_command.args.all", echo),
         (
             "issue_comment",
             "github.event.comment.body",
