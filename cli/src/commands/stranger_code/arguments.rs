@@ -140,7 +140,7 @@ fn is_value_of_code(program: &str, words: &[ShellWord], text: &StrangerText<'_>)
         let is_text = |value: &str| value.starts_with('$') && text.expands_in(value);
         let beside = words.windows(2).filter(|two| two[0].text == *option);
         let mut beside = beside.map(|two| two[1].open.as_str());
-        let within = words.iter().filter_map(|word| word.open.strip_prefix(option));
+        let within = words.iter().filter_map(|word| word.open.strip_prefix(*option));
         let mut within = within.filter_map(|rest| rest.strip_prefix('='));
         beside.any(is_text) || within.any(is_text)
     })

@@ -20,6 +20,16 @@ const MAX_COMMANDS: usize = 1000;
 /// Ways to the outputs in which a shell of another kind than the POSIX one is at work, or that GitHub took away.
 const OTHER_WAYS: [&str; 3] = ["$env:", "%GITHUB_OUTPUT%", "set-output"];
 
+/// Variables that bash sets of what a command reads or matches.
+const SET_BY_BASH: [&str; 4] = ["bash_rematch", "mapfile", "optarg", "reply"];
+
+/// Programs that print nothing of their environment, unless they are told to. Any other one may print all of it.
+const KNOWN_PROGRAMS: [&str; 33] = [
+    "", "awk", "basename", "bc", "cat", "curl", "cut", "date", "dirname", "echo", "expr", "find",
+    "gh", "git", "grep", "head", "jq", "ls", "mktemp", "nproc", "openssl", "printf", "pwd",
+    "realpath", "sed", "seq", "sort", "tail", "tr", "uname", "uniq", "wc", "yq",
+];
+
 /// What the outputs of a step lead to that runs a script or an action of others.
 pub fn outputs_of(step: &Value, path: &str, scope: &ContextScope) -> StepOutputs {
     let mut whole = scope.reach_all(step);
@@ -228,7 +238,7 @@ impl<'a> ScriptValues<'a> {
     fn new(script: &str, commands: &[ShellCommand], scope: &'a ContextScope) -> Self {
         let mut files = written_files(script);
         files.retain(|file| is_own_file(file));
-        let (assigned, read) = (BTreeMap::new(), BTreeSet::new());
+        let (assigned, read) = (BTreeMap::new(), BTreeSet::from(SET_BY_BASH.map(str::to_owned)));
         let mut found = Self { scope, assigned, read, is_open: false, files };
         commands.iter().for_each(|command| found.add(command));
         found
@@ -253,6 +263,8 @@ impl<'a> ScriptValues<'a> {
             _ => {}
         }
         for word in &command.words {
+            // `${A:=b}` sets `A`, and `${!A}` is the variable that `A` names.
+            self.is_open |= word.open.contains(":=") || word.open.contains("${!");
             let Some((name, _)) = word.open.split_once('=') else { continue };
             let name = name.strip_suffix('+').unwrap_or(name);
             let name = name.split_once('[').map_or(name, |(name, _)| name);
@@ -269,7 +281,11 @@ impl<'a> ScriptValues<'a> {
         let mut seen = BTreeSet::new();
         let mut pending: Vec<_> = texts.iter().collect();
         while let Some(OpenText { text, open }) = pending.pop() {
-            if self.files.iter().any(|file| text.contains(file.as_str())) {
+            if open.contains("$(") && !prints_its_own_words(open) {
+                return None;
+            }
+            let plain = text.replace(['{', '}'], "");
+            if self.files.iter().any(|file| plain.contains(&file.replace(['{', '}'], ""))) {
                 return None;
             }
             found.merge(&self.scope.reach(text));
@@ -295,17 +311,26 @@ impl<'a> ScriptValues<'a> {
     /// Adds what a variable has from outside of the script.
     fn add_variable(&self, name: &str, found: &mut ContextReach) -> Option<()> {
         let is_runners = ["github_", "runner_"].iter().any(|start| name.starts_with(start));
+        if name == "github_event_path" || (self.is_open && !is_runners) {
+            return None;
+        }
         if let Some(given) = self.scope.env.get(name) {
             found.merge(given);
         } else if name == "github_head_ref" {
             found.add_path("github.head_ref");
-        } else if name == "github_event_path" || (self.is_open && !is_runners) {
-            return None;
         } else if !is_runners {
             found.merge(&self.scope.written);
         }
         Some(())
     }
+}
+
+/// Whether the commands in a text print only what they are given as words and files.
+fn prints_its_own_words(open: &str) -> bool {
+    let commands = shell::commands(open);
+    let mut inner = commands.iter().filter(|command| command.within.is_some());
+    !open.to_lowercase().contains("env")
+        && inner.all(|command| KNOWN_PROGRAMS.contains(&name_of(command).as_str()))
 }
 
 /// Whether a name may be of a file that a script writes and reads itself.
@@ -342,6 +367,13 @@ mod tests {
             "cat <<END >> \"$GITHUB_OUTPUT\"\no=$T\nEND",
             "for word in $T; do\n  echo \"o=$word\" >> \"$GITHUB_OUTPUT\"\ndone",
             "read -r first rest <<< \"$T\"\necho \"o=$first\" >> \"$GITHUB_OUTPUT\"",
+            "[[ \"$T\" =~ ^fix(.*)$ ]]\necho \"o=${BASH_REMATCH[1]}\" >> \"$GITHUB_OUTPUT\"",
+            "read -r <<< \"$T\"\necho \"o=$REPLY\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"o=$(./title.sh)\" >> \"$GITHUB_OUTPUT\"",
+            "title() { echo \"$T\"; }\necho \"o=$(title)\" >> \"$GITHUB_OUTPUT\"",
+            "o=$(jq -rn env.T)\necho \"o=$o\" >> \"$GITHUB_OUTPUT\"",
+            "name=T\necho \"o=${!name}\" >> \"$GITHUB_OUTPUT\"",
+            "tmp=$(mktemp)\necho \"$T\" > \"$tmp\"\necho \"o=$(cat \"${tmp}\")\" >> \"$GITHUB_OUTPUT\"",
             "echo \"$T\" > t.txt\necho \"o=$(head -1 t.txt)\" >> \"$GITHUB_OUTPUT\"",
             "echo \"$T\" | tee t.txt\necho \"o=$(head -1 t.txt)\" >> \"$GITHUB_OUTPUT\"",
             "set_it() { echo \"o=$1\" >> \"$GITHUB_OUTPUT\"; }\nset_it \"$T\"",
@@ -364,6 +396,7 @@ mod tests {
              $GITHUB_OUTPUT",
             "cat <<END >> \"$GITHUB_OUTPUT\"\no=$N\nEND\necho \"$T\"",
             "echo \"$T\" > title.txt\necho \"o=$(git rev-parse HEAD)\" >> \"$GITHUB_OUTPUT\"",
+            "now=$(date +%s | tail -c 4)\necho \"$T\"; echo \"o=$now\" >> \"$GITHUB_OUTPUT\"",
             "echo \"o=${GITHUB_SHA::7}\" >> \"$GITHUB_OUTPUT\"; echo \"$T\"",
             "echo \"${{ github.event.number }}\"; echo \"$T\"; echo \"o=${{ github.sha }}\" >> \"$GITHUB_OUTPUT\"",
         ] {

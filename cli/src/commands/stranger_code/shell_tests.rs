@@ -159,7 +159,7 @@ fn word_of_a_stranger_that_a_program_takes_for_an_option_or_a_package_is_told() 
         "find . -exec sh -c \"$BODY\" \\;",
         "echo \"$BODY\" | xargs pip install",
         "echo \"$BODY\" | xargs -n 1 npm install",
-        "echo \"$BODY\" | xargs npx",
+        "echo \"$BODY\" | xargs go run",
         "npm i \"app@$BODY\"",
         "npm run \"$BODY\"",
         "npx \"$BODY\"",
