@@ -38,3 +38,25 @@ impl LineCandidate {
         self.text.as_ref().expect("lines are copied before they are weighed")
     }
 }
+
+/// Keeps the most promising lines, of equal ones the first and the last, in the order of the log. Returns the others.
+pub(crate) fn keep_most_promising(
+    pool: &mut Vec<LineCandidate>,
+    first: usize,
+    last: usize,
+) -> Vec<LineCandidate> {
+    let promise = |line: &LineCandidate| std::cmp::Reverse(line.marks.promise(line.is_red));
+    if first < pool.len() {
+        pool.select_nth_unstable_by_key(first, |line| (promise(line), line.ordinal));
+    }
+    let mut rest = pool.split_off(first.min(pool.len()));
+    let mut dropped = vec![];
+    if last < rest.len() {
+        let key = |line: &LineCandidate| (promise(line), std::cmp::Reverse(line.ordinal));
+        rest.select_nth_unstable_by_key(last, key);
+        dropped = rest.split_off(last);
+    }
+    pool.extend(rest);
+    pool.sort_unstable_by_key(|line| line.ordinal);
+    dropped
+}

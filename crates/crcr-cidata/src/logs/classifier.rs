@@ -124,7 +124,10 @@ impl ReadLog<'_> {
         let by_rule = self.found_by_rule();
         let is_known = by_rule.is_some();
         let last_resort = match &self.by_rule {
-            Some((rule, found)) if self.is_last_resort(*rule) => Some(found.clone()),
+            Some((rule, found)) if self.is_last_resort(*rule) => {
+                let end = self.weighed.end_instead_of(found.line_number);
+                Some(end.unwrap_or_else(|| found.clone()))
+            }
             _ => None,
         };
         let Self { weighed, novel, .. } = self;

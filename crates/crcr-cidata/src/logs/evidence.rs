@@ -7,16 +7,20 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 
-use super::candidate::{CandidateText, LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
+use super::candidate::{
+    CandidateText, LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES, keep_most_promising,
+};
 use super::cleaner::{CleanChunk, TestOutput, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, is_success_of_all, score_of_no_line};
+use super::features::{
+    Features, Trait, fails_for_warnings, is_success_of_all, log_count, log_count_u64,
+};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::line_shape::{is_of_checker, is_stack_frame, names_file, names_source_file};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{
-    SectionEnd, SectionStart, is_after_script, is_job_work, lacks_artifact, runs_whatever_happened,
-    section_end, section_start,
+    SectionEnd, SectionStart, end_of_quote, is_after_script, is_job_work, lacks_artifact,
+    runs_whatever_happened, section_end, section_start,
 };
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
@@ -52,6 +56,8 @@ struct FailedSection {
     is_known_to_fail: bool,
     /// Whether its step probably runs also after another one has failed.
     runs_whatever_happened: bool,
+    /// The line that it ended with.
+    end_text: Box<[u8]>,
 }
 
 /// The section that the log is in.
@@ -94,6 +100,8 @@ pub(crate) struct Evidence<'r> {
     command_start: u64,
     /// Where the first command starts that Travis says has failed. Before the script, Travis stops at such a command.
     failed_command: Option<u64>,
+    /// Where Travis begins to quote a command that has ended and has several lines.
+    quote_start: Option<u64>,
     elsewhere: Vec<LineCandidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
     /// The last lines before the present chunk.
@@ -126,6 +134,7 @@ impl<'r> Evidence<'r> {
             has_steps: false,
             command_start: 0,
             failed_command: None,
+            quote_start: None,
             elsewhere: vec![],
             repeated: HashMap::default(),
             tail: VecDeque::new(),
@@ -149,12 +158,9 @@ impl<'r> Evidence<'r> {
                 }
                 self.start_section(start, chunk, line.segment);
             } else if line.marks.has(LineMarks::SECTION_END)
-                && let Some(end) = section_end(text)
+                && let Some((end, segment)) = self.end_at(chunk, line.segment)
             {
-                if end == SectionEnd::Failed && text.starts_with(b"The command \"") {
-                    self.failed_command.get_or_insert(self.command_start);
-                }
-                self.end_section(end, chunk, line.segment);
+                self.end_section(end, chunk, segment);
             } else if !self.section.is_echo {
                 let is_error_of_runner = text.starts_with(b"##[error]");
                 self.section.has_error_of_runner |= is_error_of_runner;
@@ -185,6 +191,33 @@ impl<'r> Evidence<'r> {
         self.ordinal += count as u64;
         self.last_line_number =
             chunk.segments.last().map_or(self.last_line_number, |s| s.line_number);
+    }
+
+    /// How the section ends that ends in this segment, and the segment after its last line of output. Travis quotes the
+    /// command that has ended, maybe on several lines.
+    fn end_at(&mut self, chunk: &CleanChunk, segment: usize) -> Option<(SectionEnd, usize)> {
+        let text = chunk.segment(segment);
+        let is_quote = text.starts_with(b"The command \"");
+        let whole = section_end(text);
+        let of_quote = if self.quote_start.is_some() { end_of_quote(text) } else { None };
+        let Some(end) = whole.or(of_quote) else {
+            if is_quote {
+                self.quote_start = Some(self.ordinal + segment as u64);
+            }
+            return None;
+        };
+        let start = self.quote_start.take().filter(|_| whole.is_none());
+        if end == SectionEnd::Failed && (is_quote || start.is_some()) {
+            self.failed_command.get_or_insert(self.command_start);
+        }
+        let Some(start) = start.filter(|start| *start >= self.ordinal) else {
+            return Some((end, segment));
+        };
+        self.section.pool.retain(|line| line.ordinal < start);
+        self.section.specific.retain(|line| line.ordinal < start);
+        #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
+        let first = (start - self.ordinal) as usize;
+        Some((end, first))
     }
 
     /// Adds lines after candidates whose chunk ended before them.
@@ -309,6 +342,10 @@ impl<'r> Evidence<'r> {
             SectionEnd::Failed => {
                 self.add_last_lines(&mut section, chunk, segment);
                 self.weigh_section(chunk, section, end, end_line, true);
+                if let Some(failed) = self.failed.back_mut() {
+                    let text = chunk.segment(segment);
+                    failed.end_text = text[..text.len().min(MAX_LINE_BYTES)].into();
+                }
             }
         }
     }
@@ -540,8 +577,13 @@ impl<'r> Evidence<'r> {
         });
         lines.sort_by_key(|line| line.candidate.ordinal);
         let runs_whatever_happened = section.runs_whatever_happened;
-        let failed = FailedSection { numbers, lines, is_known_to_fail, runs_whatever_happened };
-        self.failed.push_back(failed);
+        self.failed.push_back(FailedSection {
+            numbers,
+            lines,
+            is_known_to_fail,
+            runs_whatever_happened,
+            end_text: Box::default(),
+        });
         if self.failed.len() > FAILED_SECTIONS {
             self.failed.pop_front();
         }
@@ -559,12 +601,17 @@ impl<'r> Evidence<'r> {
             .iter()
             .rfind(|candidate| is_success_of_all(&candidate.text().line))
             .map(|candidate| candidate.ordinal);
+        let fails_for_warnings = section.is_some()
+            && pool.iter().any(|candidate| fails_for_warnings(&candidate.text().line));
         let mut lines: Vec<WeighedLine> = pool
             .into_iter()
             .map(|candidate| self.weighed(candidate, start, end, section))
             .filter(|line| !line.is_never_the_cause())
             .collect();
         for line in &mut lines {
+            if fails_for_warnings {
+                line.features.promote_warning();
+            }
             line.is_before_success = Some(line.candidate.ordinal) < last_success;
         }
         let strong = lines.iter().filter(|line| line.features.is_strong()).count();
@@ -686,21 +733,27 @@ impl<'r> Evidence<'r> {
         }
         let counting = self.counting_sections();
         let last = counting.iter().rposition(|counts| *counts);
-        let mut failed_sections = vec![];
-        for (index, section) in self.failed.into_iter().enumerate() {
+        let (mut failed_sections, mut failed_end) = (vec![], None);
+        // Steps after the last one that counts run whatever happened, and can't be why it failed.
+        for (index, section) in
+            self.failed.into_iter().enumerate().take_while(|(index, _)| Some(*index) <= last)
+        {
+            if last == Some(index) {
+                failed_end = Some((*section.numbers.end(), section.end_text));
+            }
             if counting[index] {
                 failed_sections.push(section.numbers);
             }
             for mut line in section.lines {
                 line.features.flag(Trait::LastFailingSection, last == Some(index));
                 if !counting[index] {
-                    put_outside(&mut line, end);
+                    line.put_outside(end);
                 }
                 lines.push(line);
             }
         }
         lines.sort_by_key(|line| line.candidate.ordinal);
-        WeighedLog { rules: self.rules, lines, failed_sections }
+        WeighedLog { rules: self.rules, lines, failed_sections, failed_end }
     }
 
     /// Says of a line outside failed sections whether it is of a step that hardly explains why another one failed.
@@ -730,61 +783,14 @@ impl<'r> Evidence<'r> {
             return vec![true; counting.len()];
         };
         let section = &self.failed[last];
-        if section.is_known_to_fail && section.lines.iter().any(explains) {
+        if section.is_known_to_fail && section.lines.iter().any(WeighedLine::explains) {
             counting[..last].fill(false);
         }
         counting
     }
 }
 
-/// Weighs a line of a failed section that doesn't count as one outside such sections.
-fn put_outside(line: &mut WeighedLine, end: u64) {
-    line.section = None;
-    line.features.flag(Trait::FailingSection, false);
-    line.features.flag(Trait::NearTheEnd, false);
-    line.features.flag(Trait::OtherStep, true);
-    let distance = end.saturating_sub(line.candidate.ordinal);
-    line.features.set(Trait::DistanceToEnd, log_count_u64(distance));
-}
-
-/// Whether a line of a failed section says enough to be named.
-fn explains(line: &WeighedLine) -> bool {
-    line.features.get(Trait::SpecificRule) > 0.0
-        || (line.features.score() > score_of_no_line() && line.tells_of_failure(false))
-}
-
 fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item = String> {
     let to = (from + count).min(chunk.segments.len());
     (from..to).map(|index| cut_text(chunk.segment(index), MAX_CONTEXT_LINE_BYTES))
-}
-
-fn log_count(count: usize) -> f32 {
-    log_count_u64(count as u64)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a logarithm needs no more")]
-fn log_count_u64(count: u64) -> f32 {
-    (1.0 + count as f32).ln()
-}
-
-/// Keeps the most promising lines, of equal ones the first and the last, in the order of the log. Returns the others.
-fn keep_most_promising(
-    pool: &mut Vec<LineCandidate>,
-    first: usize,
-    last: usize,
-) -> Vec<LineCandidate> {
-    let promise = |line: &LineCandidate| std::cmp::Reverse(line.marks.promise(line.is_red));
-    if first < pool.len() {
-        pool.select_nth_unstable_by_key(first, |line| (promise(line), line.ordinal));
-    }
-    let mut rest = pool.split_off(first.min(pool.len()));
-    let mut dropped = vec![];
-    if last < rest.len() {
-        let key = |line: &LineCandidate| (promise(line), std::cmp::Reverse(line.ordinal));
-        rest.select_nth_unstable_by_key(last, key);
-        dropped = rest.split_off(last);
-    }
-    pool.extend(rest);
-    pool.sort_unstable_by_key(|line| line.ordinal);
-    dropped
 }

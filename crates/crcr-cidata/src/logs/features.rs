@@ -75,6 +75,7 @@ const FORMS: [(&str, &str); 22] = [
 /// The first ones, in which tools tell an error.
 const ERROR_FORMS: usize = 6;
 const NEGATION: usize = 6;
+const WARNING: usize = 8;
 
 /// What isn't a form of the line.
 #[derive(Debug, Clone, Copy)]
@@ -164,11 +165,11 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
 /// say nothing, whatever they are called. Nor does a count of zero, a sum of Vitest, how long a failed build took, an
 /// attribute of a plan of Terraform, a metric of k6, a level without a text, a step that BuildKit begins, a file that MSBuild
-/// has built, or what other CI than GitHub's writes below a failed step. A head without a text, such as `Expected:` or
+/// has built, what other CI than GitHub's writes below a failed step, or Travis's marks and its last line. A head without a text, such as `Expected:` or
 /// `1) Failure:`, is only above what it is about.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok(?: \d+ |: [^\[]| - )|--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$|^Done\. Your build exited with \d+|^travis_(?:fold|time):",
     )
 });
 
@@ -184,6 +185,17 @@ pub(crate) fn is_success_of_all(line: &[u8]) -> bool {
 static ALL_PASSED: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
         r"(?i)\b\d+ (?:tests?|examples?|specs?|runs?|assertions?|passed|passing|scenarios?)\b.*\b0 (?:failures?|failed|failing)\b|^OK \(\d+ tests?\b|^\W*all (?:\d+ )?tests? (?:passed|successful)|^ok\s+\S+\s+[\d.]+s|^test run successful|^(?:\[INFO\] )?BUILD SUCCESS|^\s*\d+ passing \(|^result: pass$|^test result: ok\.|\b100% tests passed|^\[  PASSED  \] \d+ tests?|^tests: +(?:\d+ skipped, )?\d+ passed, \d+ total$|^=+ (?:\d+ skipped, )?\d+ passed\b.* in [\d.]+",
+    )
+});
+
+/// Whether a line says that a tool failed for its warnings, as `-Werror` makes it.
+pub(crate) fn fails_for_warnings(line: &[u8]) -> bool {
+    WARNINGS_FAIL.is_match(line)
+}
+
+static WARNINGS_FAIL: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"(?i)^\s*(?:\[?error\]?:? )?(?:failing due to -Werror|warnings? found and -Werror|no warnings can be incurred under|(?:\w+: )?(?:all )?warnings being treated as errors)",
     )
 });
 
@@ -289,6 +301,15 @@ impl Features {
         self.has_error_form() || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
+    /// Lets a warning with a place in a file count like the match of a specific rule.
+    pub(crate) fn promote_warning(&mut self) {
+        if self.has_form(&["warning"]) && self.has_form(&["place in a file"]) {
+            self.0[WARNING] = 0.0;
+            self.flag(Trait::Ignored, false);
+            self.flag(Trait::SpecificRule, true);
+        }
+    }
+
     /// Whether the line has one of these forms.
     pub(crate) fn has_form(&self, names: &[&str]) -> bool {
         let forms = FORMS.iter().zip(&self.0);
@@ -353,6 +374,15 @@ impl Features {
     }
 }
 
+pub(crate) fn log_count(count: usize) -> f32 {
+    log_count_u64(count as u64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a logarithm needs no more")]
+pub(crate) fn log_count_u64(count: u64) -> f32 {
+    (1.0 + count as f32).ln()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,6 +414,7 @@ mod tests {
             "✅ error budget within limits",
             "=== RUN   TestFailure",
             "ok 12 - not found is handled",
+            "ok: make: *** [all] Error 2 is shown",
             "tests/test_errors.py::test_fatal PASSED     [ 33%]",
             " * [new branch]      cannot-reproduce -> origin/cannot-reproduce",
             "  --fail-on-error  exit with an error if a file is missing",
@@ -423,6 +454,8 @@ mod tests {
             "No broken file links found",
             "✘ 11/12 URLs passed",
             " in record(::Base.Test.DefaultTestSet, ::Base.Test.Fail) at ./test.jl:397",
+            "Done. Your build exited with 1.",
+            "travis_time:end:0a474408:start=1,finish=2,duration=1",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }
@@ -445,6 +478,23 @@ mod tests {
         ] {
             assert!(!is_never_the_cause(line.as_bytes()), "{line}");
         }
+    }
+
+    #[test]
+    fn warning_counts_where_a_tool_fails_for_it() {
+        for line in [
+            "Failing due to -Werror.",
+            "error: warnings found and -Werror specified",
+            "[error] No warnings can be incurred under -Werror.",
+            "cc1: all warnings being treated as errors",
+        ] {
+            assert!(fails_for_warnings(line.as_bytes()), "{line}");
+        }
+        assert!(!fails_for_warnings(b"gcc -Wall -Werror -c a.c"));
+        let mut warning = Features::of_line(b"src/App.hs:12:5: Warning: Defined but not used");
+        assert!(warning.has_form(&["warning"]));
+        warning.promote_warning();
+        assert!(!warning.has_form(&["warning"]) && warning.is_strong());
     }
 
     #[test]

@@ -132,6 +132,7 @@ pub(crate) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("\n$ ", START),
         ("\n##[error]", END),
         ("\nthe command \"", END),
+        ("\" exited with ", END),
         ("\nno output has been received", END),
         ("\nthe build has been terminated", END),
         ("\nyour build has been stopped", END),

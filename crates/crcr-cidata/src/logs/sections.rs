@@ -138,6 +138,16 @@ fn command_end(line: &[u8]) -> Option<SectionEnd> {
     says_failed.then_some(SectionEnd::Failed)
 }
 
+/// How a command of Travis has ended of which this is the last quoted line, such as `fi" exited with 1.`
+pub(crate) fn end_of_quote(line: &[u8]) -> Option<SectionEnd> {
+    const END: &[u8] = b"\" exited with ";
+    let at = memchr::memmem::rfind(line, END)?;
+    let code = line[at + END.len()..].strip_suffix(b".")?;
+    let is_code = !code.is_empty() && code.iter().all(u8::is_ascii_digit);
+    let how = if code == b"0" { SectionEnd::Passed } else { SectionEnd::Failed };
+    is_code.then_some(how)
+}
+
 fn contains(line: &[u8], text: &[u8]) -> bool {
     memchr::memmem::find(line, text).is_some()
 }
@@ -189,6 +199,18 @@ mod tests {
             ["echo the tests failed", "# all tests", "test -f a", "notify 'the test failed'"]
         {
             assert!(!is_job_work(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn last_line_of_a_quoted_command_says_how_it_ended() {
+        for (line, end) in [
+            ("fi\" exited with 1.", Some(SectionEnd::Failed)),
+            ("esac\" exited with 0.", Some(SectionEnd::Passed)),
+            ("\" exited with an error.", None),
+            ("the process exited with 1.", None),
+        ] {
+            assert_eq!(end_of_quote(line.as_bytes()), end, "{line}");
         }
     }
 

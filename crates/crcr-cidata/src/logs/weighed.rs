@@ -6,7 +6,7 @@ use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
 use super::candidate::{LineCandidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::cleaner::cut_text;
-use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
+use super::features::{Features, Trait, is_never_the_cause, log_count_u64, score_of_no_line};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleScope, RuleSet};
 use super::traceback::TracebackPart;
 
@@ -37,6 +37,22 @@ impl WeighedLine {
         (!self.is_before_success || self.features.is_of_a_tool())
             && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
     }
+
+    /// Weighs it as a line outside failed sections: its own doesn't count.
+    pub(crate) fn put_outside(&mut self, end: u64) {
+        self.section = None;
+        self.features.flag(Trait::FailingSection, false);
+        self.features.flag(Trait::NearTheEnd, false);
+        self.features.flag(Trait::OtherStep, true);
+        let distance = end.saturating_sub(self.candidate.ordinal);
+        self.features.set(Trait::DistanceToEnd, log_count_u64(distance));
+    }
+
+    /// Whether it says enough to be named.
+    pub(crate) fn explains(&self) -> bool {
+        self.features.get(Trait::SpecificRule) > 0.0
+            || (self.features.score() > score_of_no_line() && self.tells_of_failure(false))
+    }
 }
 
 /// The lines of a log that may explain its failure, with what speaks for each.
@@ -45,6 +61,8 @@ pub(crate) struct WeighedLog<'r> {
     pub(crate) lines: Vec<WeighedLine>,
     /// The numbers of their lines.
     pub(crate) failed_sections: Vec<RangeInclusive<u64>>,
+    /// The number and the text of the line that the last of them ended with.
+    pub(crate) failed_end: Option<(u64, Box<[u8]>)>,
 }
 
 impl WeighedLog<'_> {
@@ -65,6 +83,18 @@ impl WeighedLog<'_> {
 
     pub(crate) fn is_in_failed_section(&self, line_number: u64) -> bool {
         self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
+    }
+
+    /// What ended the step that failed, if a rule of last resort found a line of another step.
+    pub(crate) fn end_instead_of(&self, line_number: u64) -> Option<LogMatch> {
+        let (number, line) = self.failed_end.as_ref()?;
+        let rule = self.rules.deciding_rule(line).filter(|rule| rule.category == LAST_RESORT)?;
+        if self.is_in_failed_section(line_number) {
+            return None;
+        }
+        let mut found = line_match(line, *number, Some(rule), LogMatchSource::Rule);
+        found.context.push(cut_text(line, MAX_CONTEXT_LINE_BYTES));
+        Some(found)
     }
 
     /// The line whose rule stands highest, among those that count.

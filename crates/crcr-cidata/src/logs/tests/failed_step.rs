@@ -126,6 +126,41 @@ fn earlier_failure_counts_if_the_last_failed_step_says_nothing() {
     assert_eq!(found_line(&format!("{failed}{last}Post job cleanup.\n")), error);
 }
 
+#[test]
+fn exit_code_of_the_failed_step_is_named_and_not_what_a_later_step_lacks() {
+    let failed = step("./check", "checked 14 pages", 3);
+    let report = step(
+        "dorny/test-reporter@v1",
+        "with:\n##[endgroup]\n##[error]Error: No test report files were found",
+        0,
+    );
+    let found = found_line(&format!("{failed}{report}Post job cleanup.\n"));
+    assert_eq!(found, "##[error]Process completed with exit code 3.");
+}
+
+#[test]
+fn warning_that_counts_as_an_error_is_named() {
+    let log = step(
+        "cabal build --ghc-options=-Werror",
+        "[1 of 2] Compiling App.Error ( src/App/Error.hs, dist/App/Error.o )\n\n\
+         src/App.hs:12:5: Warning: Defined but not used: 'spare'\n\n<no location info>:\n\
+         Failing due to -Werror.",
+        1,
+    );
+    assert!(found_line(&log).starts_with("src/App.hs:12:5"), "{}", found_line(&log));
+}
+
+#[test]
+fn command_that_travis_quotes_on_several_lines_ends_its_section() {
+    let found = found_line(
+        "$ case \"$BUILD\" in\nsrc/a.md:12: heading level skips from 1 to 3\n\
+         The command \"case \"$BUILD\" in\n  lint) ./lint || echo \"error: failed\" ;;\n\
+         esac\" exited with 1.\n$ cat error.log\ncat: error.log: No such file or directory\n\
+         Done. Your build exited with 1.\n",
+    );
+    assert_eq!(found, "src/a.md:12: heading level skips from 1 to 3");
+}
+
 /// A job of Travis with an install command that passed and a script that failed.
 fn travis_job(install: &str, script: &str) -> String {
     format!(
