@@ -2,7 +2,7 @@
 
 /// Whether a command formats files or looks at their style or license, such as `zig fmt --check src`.
 pub(crate) fn is_of_checker(command: &[u8]) -> bool {
-    ["fmt", "format", "lint", "licens", "style"]
+    ["fmt", "format", "lint", "licens", "prettier", "style"]
         .iter()
         .any(|word| memchr::memmem::find(command, word.as_bytes()).is_some())
 }
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn only_commands_that_check_files_may_name_no_more_than_those() {
         for command in
-            ["##[group]Run zig fmt --check src", "$ addlicense -check .", "$ npm run lint"]
+            ["##[group]Run zig fmt --check src", "$ addlicense -check .", "$ npx prettier -l src"]
         {
             assert!(is_of_checker(command.as_bytes()), "{command}");
         }
