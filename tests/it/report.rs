@@ -342,6 +342,25 @@ fn job_that_is_green_in_spite_of_failed_tests_is_reported_as_a_failure() {
 }
 
 #[test]
+fn test_that_passed_in_another_of_surefires_reports_is_counted_once_and_fails_no_job() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let args = ["--status", "completed", "--conclusion", "success", "--junit", "*.xml"];
+    let run = job.report(&relay, &args);
+    for (suite, inner) in [("demo.T$Inner", "<failure/>"), ("demo.T", "")] {
+        let xml = format!(
+            "<testsuite xsi:noNamespaceSchemaLocation='surefire-test-report-3.0.xsd' name='{suite}'>\
+             <testcase name='a' classname='demo.T' time='1'>{inner}</testcase></testsuite>"
+        );
+        fs::write(run.folder().join(format!("TEST-{suite}.xml")), xml).unwrap();
+    }
+    run.run().expect_code(0);
+    let body = relay.next().body;
+    let workflow = &body["workflow"];
+    assert_eq!(workflow["conclusion"], "success", "{workflow}");
+    assert_eq!(workflow["test_results"]["total"], 1, "{workflow}");
+}
+
+#[test]
 fn nightly_run_reports_for_an_upstream_commit() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
     let sha = "ab".repeat(20);

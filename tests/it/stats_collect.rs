@@ -511,6 +511,28 @@ fn attempts_of_dotnet_that_ran_only_failed_tests_are_one_report_in_folders_and_z
 }
 
 #[test]
+fn attempts_in_surefires_reports_of_nested_classes_are_of_one_test_in_folders_and_zips() {
+    let xml = |suite: &str, inner: &str| {
+        format!(
+            "<testsuite xsi:noNamespaceSchemaLocation='surefire-test-report-3.0.xsd' name='{suite}'>\
+             <testcase name='a' classname='demo.T' time='1'>{inner}</testcase></testsuite>"
+        )
+    };
+    let files = [
+        ("test-reports/TEST-demo.T$Inner.xml", xml("demo.T$Inner", "<failure message='first'/>")),
+        ("test-reports/TEST-demo.T.xml", xml("demo.T", "")),
+        // A class of that name in another module.
+        ("test-reports/other/TEST-demo.T.xml", xml("demo.T", "<failure message='no'/>")),
+    ];
+    for folder in in_folder_and_zip(&files) {
+        let folder = folder.path();
+        let json = parsed(&offline(folder, &["--dry-run", "--format", "json"]).run());
+        let counts = ["tests", "successes", "failures", "flaky", "files"].map(|count| &json[count]);
+        assert_eq!(counts, [2, 1, 1, 1, 3], "{json}");
+    }
+}
+
+#[test]
 fn compressed_report_beside_another_or_in_a_zip_is_named() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.xml"), report("a", 1)).unwrap();

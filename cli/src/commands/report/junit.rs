@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport,
-    is_compressed_report,
+    is_compressed_report, join_spread_attempts, of_one_class,
 };
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
@@ -166,40 +166,44 @@ impl ReportSums {
     fn add_all(&mut self, found: &CollectedFiles, quarantine: &Quarantine, printer: &Printer) {
         let attempts = EarlierAttempts::of(found.entries.iter().map(|entry| entry.path.as_str()));
         let is_counted = |entry: &&FileEntry| is_report(entry) && !attempts.contains(&entry.path);
-        for entry in found.entries.iter().filter(is_counted) {
-            let path = found.root.join(&entry.path);
-            let earlier = attempts.before(&entry.path).iter().map(|path| found.root.join(path));
-            match self.add(&path, earlier, quarantine) {
-                Ok(()) => self.reports += 1,
-                // Such as a coverage report that the glob finds as well.
-                Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
-                    if other.has_no_tests() =>
-                {
-                    printer.notice(&format!("`{}` is left out: {other}", entry.path));
-                }
-                Err(problem) => {
-                    self.reports += 1;
-                    let hint = match &problem {
-                        ReportProblem::Unreadable(JunitError::OtherFile(other)) => other.hint(),
-                        _ => None,
-                    };
-                    printer.warning(&format!("`{}`: {problem}", entry.path), hint);
-                    self.quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
-                }
+        let counted = found.entries.iter().filter(is_counted);
+        for entries in of_one_class(counted, |entry| entry.path.as_str()) {
+            let read = |entry: &&FileEntry| {
+                let earlier = attempts.before(&entry.path).iter();
+                let earlier = earlier.map(|path| found.root.join(path));
+                read_report(&found.root.join(&entry.path), earlier)
+            };
+            let mut reports: Vec<_> = entries.iter().map(read).collect();
+            join_spread_attempts(reports.iter_mut().flatten());
+            for (entry, report) in entries.into_iter().zip(reports) {
+                let added = report.and_then(|report| self.add(&report, quarantine));
+                self.note(&entry.path, added, printer);
             }
         }
     }
 
-    fn add(
-        &mut self,
-        path: &Path,
-        earlier: impl Iterator<Item = PathBuf>,
-        quarantine: &Quarantine,
-    ) -> Result<(), ReportProblem> {
-        let file = File::open(path).map_err(ReportProblem::Unopened)?;
-        let mut report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
-        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
-        earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+    fn note(&mut self, path: &str, added: Result<(), ReportProblem>, printer: &Printer) {
+        match added {
+            Ok(()) => self.reports += 1,
+            // Such as a coverage report that the glob finds as well.
+            Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
+                if other.has_no_tests() =>
+            {
+                printer.notice(&format!("`{path}` is left out: {other}"));
+            }
+            Err(problem) => {
+                self.reports += 1;
+                let hint = match &problem {
+                    ReportProblem::Unreadable(JunitError::OtherFile(other)) => other.hint(),
+                    _ => None,
+                };
+                printer.warning(&format!("`{path}`: {problem}"), hint);
+                self.quarantined.not_all.push(format!("`{path}` isn't a whole report"));
+            }
+        }
+    }
+
+    fn add(&mut self, report: &TestReport, quarantine: &Quarantine) -> Result<(), ReportProblem> {
         self.tally.add(&report.tally);
         let cases = report.cases.iter();
         let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
@@ -218,6 +222,17 @@ impl ReportSums {
         }
         Ok(())
     }
+}
+
+fn read_report(
+    path: &Path,
+    earlier: impl Iterator<Item = PathBuf>,
+) -> Result<TestReport, ReportProblem> {
+    let file = File::open(path).map_err(ReportProblem::Unopened)?;
+    let mut report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
+    let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+    earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+    Ok(report)
 }
 
 fn is_unfinished(case: &TestCase) -> bool {

@@ -13,7 +13,7 @@ use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, OtherFile, REPORT_EXTENSIONS, TestReport,
-    is_compressed_report,
+    is_compressed_report, join_spread_attempts, of_one_class,
 };
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
@@ -103,22 +103,29 @@ fn gather(
     let attempts = EarlierAttempts::of(packed.iter().map(|(_, path)| path.as_str()));
     let sources: HashMap<_, _> =
         packed.iter().map(|(source, path)| (path.clone(), source.clone())).collect();
-    for (source, path) in packed {
-        let mut report =
-            TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
-        let earlier = attempts.before(&path).iter().filter_map(|path| sources.get(path));
-        let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
-        if let Ok(report) = &mut report {
-            earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+    for group in of_one_class(packed.into_iter(), |(_, path)| path.as_str()) {
+        let mut reports = vec![];
+        for (source, path) in &group {
+            let mut report =
+                TestReport::read(File::open(source).map_err(failed("a report can't be read"))?);
+            let earlier = attempts.before(path).iter().filter_map(|path| sources.get(path));
+            let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+            if let Ok(report) = &mut report {
+                earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
+            }
+            reports.push(report);
         }
-        if let Some(other) = without_tests(&path, &report) {
-            printer.notice(&format!("`{path}` isn't packed: {other}"));
-            continue;
+        join_spread_attempts(reports.iter_mut().flatten());
+        for ((source, path), report) in group.into_iter().zip(reports) {
+            if let Some(other) = without_tests(&path, &report) {
+                printer.notice(&format!("`{path}` isn't packed: {other}"));
+                continue;
+            }
+            link_or_copy(&source, &folder.join(&path)).map_err(failed(NOT_GATHERED))?;
+            let mut uncounted = TestTally::default();
+            let tally = if attempts.contains(&path) { &mut uncounted } else { &mut tally };
+            manifest.reports.push(describe(path, report, tally, printer));
         }
-        link_or_copy(&source, &folder.join(&path)).map_err(failed(NOT_GATHERED))?;
-        let mut uncounted = TestTally::default();
-        let tally = if attempts.contains(&path) { &mut uncounted } else { &mut tally };
-        manifest.reports.push(describe(path, report, tally, printer));
     }
     Ok(tally)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind, TestTally};
 
-use super::TestReport;
+use super::{TestReport, join_spread_attempts};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/junit")
@@ -17,7 +17,10 @@ fn reports(tool: &str) -> Vec<TestReport> {
         fs::read_dir(root().join(tool)).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("report"));
     paths.sort();
-    paths.iter().map(|path| TestReport::read(File::open(path).unwrap()).unwrap()).collect()
+    let read = |path| TestReport::read(File::open(path).unwrap()).unwrap();
+    let mut reports: Vec<_> = paths.iter().map(read).collect();
+    join_spread_attempts(reports.iter_mut());
+    reports
 }
 
 fn cases(tool: &str) -> Vec<TestCase> {

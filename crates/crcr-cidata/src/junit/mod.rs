@@ -21,6 +21,7 @@ mod property;
 mod pytest_repeat;
 mod reader;
 mod report;
+mod spread_attempts;
 mod suites;
 mod summary;
 #[cfg(test)]
@@ -46,4 +47,7 @@ pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
 pub use self::other_files::OtherFile;
 pub use self::reader::read_cases;
 pub use self::report::{EarlierAttempts, TestReport, attempt_of, last_attempt_of};
+pub use self::spread_attempts::{
+    MAX_OF_ONE_CLASS, join_spread_attempts, of_one_class, outermost_class_report,
+};
 pub use self::summary::{JunitError, JunitSummary, SuiteElement};

@@ -60,14 +60,22 @@ impl TestReport {
             let rule = JunitRule::GuessedRerun;
             summary.findings.insert(0, JunitFinding { rule, line: 1, message });
         }
+        let mut report = Self { cases, tally: TestTally::default(), time: 0.0, summary };
+        report.add_up();
+        Ok(report)
+    }
+
+    /// Makes the sums of its tests.
+    pub(crate) fn add_up(&mut self) {
         let mut tally = TestTally::default();
-        cases.iter().for_each(|case| tally.count(case));
-        let hidden = summary.hidden_failures;
+        self.cases.iter().for_each(|case| tally.count(case));
+        let hidden = self.summary.hidden_failures;
         tally.failures += hidden.failures;
         tally.errors += hidden.errors;
         tally.tests += hidden.failures + hidden.errors;
-        let time = cases.iter().filter_map(|case| case.time).fold(0.0, |sum, time| sum + time);
-        Ok(Self { cases, tally, time, summary })
+        self.tally = tally;
+        self.time =
+            self.cases.iter().filter_map(|case| case.time).fold(0.0, |sum, time| sum + time);
     }
 
     /// Adds the failures of an earlier attempt, whose report is `earlier`, to the tests that both have; the newest attempt

@@ -54,6 +54,8 @@ pub struct JunitSummary {
     /// Whether several suites have one name.
     pub(crate) has_namesakes: bool,
     pub(crate) is_trx: bool,
+    /// Whether Surefire put tests into the report of another class, see [`super::join_spread_attempts`].
+    pub(crate) has_moved_tests: bool,
     pub findings: Vec<JunitFinding>,
 }
 

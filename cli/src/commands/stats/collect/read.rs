@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crcr_artifacts::blob_file::BlobFile;
@@ -14,8 +14,9 @@ use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, JunitError, REPORT_EXTENSIONS, TestReport, attempt_of, is_compressed_report,
-    last_attempt_of,
+    COMPRESSED_REPORT, JunitError, MAX_OF_ONE_CLASS, REPORT_EXTENSIONS, TestReport, attempt_of,
+    is_compressed_report, join_spread_attempts, last_attempt_of, of_one_class,
+    outermost_class_report,
 };
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
@@ -156,6 +157,7 @@ impl ReportReader {
             }
         };
         entries.sort_by_key(std::fs::DirEntry::file_name);
+        let mut of_surefire = vec![];
         for entry in entries {
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
@@ -176,11 +178,18 @@ impl ReportReader {
                 if last_attempt_of(&shown).is_some_and(|last| is_file(&root.join(last))) {
                     continue;
                 }
-                self.read_file(&shown, artifact, &path)?;
+                if outermost_class_report(&name).is_some() {
+                    of_surefire.push((shown, path));
+                    continue;
+                }
+                self.read_files(&[(shown, path)], artifact)?;
             } else if kind.is_file() && is_compressed_report(&name) {
                 self.listed = 0;
                 self.quarantine(&display(&path), &COMPRESSED_REPORT);
             }
+        }
+        for group in of_one_class(of_surefire.into_iter(), |(shown, _)| shown.as_str()) {
+            self.read_files(&group, artifact)?;
         }
         Ok(())
     }
@@ -274,14 +283,7 @@ impl ReportReader {
             }
         };
         match kind {
-            MemberKind::Report => {
-                let buffers = &mut archive.buffers;
-                match read_with_attempts(zip, entry, &shown, attempts, buffers) {
-                    Ok(Some(report)) => self.add_report(&shown, artifact, &path, report)?,
-                    Ok(None) => {}
-                    Err(error) => self.quarantine(&shown, &error),
-                }
-            }
+            MemberKind::Report => self.read_zipped(from, entry, attempts, archive)?,
             MemberKind::Manifest => self.read_manifest(zip, entry, &shown, artifact, archive)?,
             MemberKind::Zip => match unpack(zip, entry, archive) {
                 Ok(file) => {
@@ -299,32 +301,61 @@ impl ReportReader {
         Ok(())
     }
 
-    fn read_file(
+    /// Reads a report, or with the first one of Surefire's of a class and of those nested in it all of these.
+    fn read_zipped(
         &mut self,
-        shown: &str,
-        artifact: &ReportArtifact,
-        path: &Path,
+        from: &OpenedZip<'_>,
+        entry: &ZipEntry,
+        attempts: &mut ReportAttempts,
+        archive: &mut Archive,
     ) -> Result<(), ReceiverGone> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) => {
-                self.quarantine(shown, &error);
-                return Ok(());
-            }
+        let class = outermost_class_report(&entry.path);
+        let group = match class.and_then(|class| attempts.of_class.get_mut(class)) {
+            None => vec![entry.clone()],
+            Some(group) => std::mem::take(group),
         };
-        match TestReport::read(file) {
-            Ok(mut report) => {
-                for earlier in earlier_attempts(path) {
-                    report.add_earlier_attempt(earlier);
+        let mut reports = vec![];
+        for entry in &group {
+            reports.push(read_with_attempts(from.zip, entry, attempts, &mut archive.buffers));
+        }
+        join_spread_attempts(reports.iter_mut().flatten().flatten());
+        for (entry, report) in group.iter().zip(reports) {
+            let shown = format!("{}/{}", from.name, entry.path);
+            let path = paths::check(&entry.path).map_err(|error| error.to_string());
+            match report.and_then(|report| Ok((report, path?))) {
+                Ok((Some(report), path)) => {
+                    self.add_report(&shown, from.artifact, &path, report)?
                 }
-                self.add_report(shown, artifact, shown, report)
-            }
-            Err(error) if is_other_data(shown, &error) => Ok(()),
-            Err(error) => {
-                self.quarantine(shown, &error);
-                Ok(())
+                Ok((None, _)) => {}
+                Err(error) => self.quarantine(&shown, &error),
             }
         }
+        Ok(())
+    }
+
+    /// Reads a report, or Surefire's of a class and of those nested in it.
+    fn read_files(
+        &mut self,
+        files: &[(String, PathBuf)],
+        artifact: &ReportArtifact,
+    ) -> Result<(), ReceiverGone> {
+        let read = |(_, path): &(String, PathBuf)| {
+            let mut report = TestReport::read(File::open(path).map_err(JunitError::Read)?)?;
+            for earlier in earlier_attempts(path) {
+                report.add_earlier_attempt(earlier);
+            }
+            Ok(report)
+        };
+        let mut reports: Vec<Result<TestReport, JunitError>> = files.iter().map(read).collect();
+        join_spread_attempts(reports.iter_mut().flatten());
+        for ((shown, _), report) in files.iter().zip(reports) {
+            match report {
+                Ok(report) => self.add_report(shown, artifact, shown, report)?,
+                Err(error) if is_other_data(shown, &error) => {}
+                Err(error) => self.quarantine(shown, &error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether a report beside the zips is one of those in them. Two in folders are of two jobs, although tests that take
@@ -549,7 +580,7 @@ fn survey(
     archive: &mut Archive,
 ) -> Result<ReportAttempts, ArchiveError> {
     let before = archive.unpacked;
-    let mut attempts = ReportAttempts { earlier: HashMap::new(), last: HashSet::new() };
+    let mut attempts = ReportAttempts::default();
     zip.entries(|entry| {
         archive.members += 1;
         archive.unpacked = archive.unpacked.saturating_add(entry.size);
@@ -565,10 +596,15 @@ fn survey(
             None if entry.path.ends_with(LAST_ATTEMPT) || has_extension(&entry.path, "trx") => {
                 attempts.last.insert(entry.path);
             }
-            None => {}
+            None => {
+                if let Some(class) = outermost_class_report(&entry.path) {
+                    attempts.of_class.entry(class.to_owned()).or_default().push(entry);
+                }
+            }
         }
         Ok(())
     })?;
+    attempts.of_class.retain(|_, group| (2..=MAX_OF_ONE_CLASS).contains(&group.len()));
     attempts.earlier.retain(|last, _| attempts.last.contains(last));
     for earlier in attempts.earlier.values_mut() {
         earlier.sort_by_key(|entry| Reverse(attempt_number(&entry.path)));
@@ -583,13 +619,12 @@ fn survey(
 fn read_with_attempts(
     zip: &ZipReader,
     entry: &ZipEntry,
-    shown: &str,
     attempts: &mut ReportAttempts,
     buffers: &mut ReadBuffers,
 ) -> Result<Option<TestReport>, String> {
-    let Some(mut report) = read_member(zip, entry, shown, buffers)? else { return Ok(None) };
+    let Some(mut report) = read_member(zip, entry, buffers)? else { return Ok(None) };
     for attempt in attempts.earlier.remove(&entry.path).unwrap_or_default() {
-        if let Ok(Some(earlier)) = read_member(zip, &attempt, &attempt.path, buffers) {
+        if let Ok(Some(earlier)) = read_member(zip, &attempt, buffers) {
             report.add_earlier_attempt(earlier);
         }
     }
@@ -600,12 +635,11 @@ fn read_with_attempts(
 fn read_member(
     zip: &ZipReader,
     entry: &ZipEntry,
-    shown: &str,
     buffers: &mut ReadBuffers,
 ) -> Result<Option<TestReport>, String> {
     let told = |report: Result<TestReport, JunitError>| match report {
         Ok(report) => Ok(Some(report)),
-        Err(error) if is_other_data(shown, &error) => Ok(None),
+        Err(error) if is_other_data(&entry.path, &error) => Ok(None),
         Err(error) => Err(error.to_string()),
     };
     if entry.size <= SMALL_FILE_BYTES {
@@ -640,10 +674,13 @@ struct Archive {
 }
 
 /// Reports in a zip of which there may be several attempts.
+#[derive(Default)]
 struct ReportAttempts {
     /// The reports of earlier attempts, by the path of the last one, the newest first.
     earlier: HashMap<String, Vec<ZipEntry>>,
     last: HashSet<String>,
+    /// Surefire's reports of a class and of those nested in it, until they are read.
+    of_class: HashMap<String, Vec<ZipEntry>>,
 }
 
 /// A zip whose directory was read.

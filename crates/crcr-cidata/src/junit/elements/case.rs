@@ -230,6 +230,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let repeats = self.suites.last().map(|suite| suite.element.repeats);
         if repeats == Some(RepeatedTest::Surefire) && is_suite_of_other(&case) {
             case.suite = Arc::clone(&case.classname);
+            self.summary.has_moved_tests = true;
         }
         // In JUnit, a test around others is one of its own.
         if let Some(outer) = self.case.as_mut().filter(|_| self.dialect == Some(ReportDialect::Trx))

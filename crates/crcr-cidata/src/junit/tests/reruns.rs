@@ -2,7 +2,7 @@
 
 use crcr_domain::ci_data::test_run::{TestDetailKind, TestResult};
 
-use super::super::{EarlierAttempts, JunitRule, TestReport};
+use super::super::{EarlierAttempts, JunitRule, TestReport, join_spread_attempts, of_one_class};
 use super::{attempts, only, read, rules, suite};
 
 #[test]
@@ -390,4 +390,76 @@ fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
          time='1'/></testsuite></testsuites>"
     );
     assert_eq!(read(suite).tally.failures, 0);
+}
+
+/// What Surefire 3.2 writes of `rerunFailingTestsCount`.
+#[test]
+fn attempts_that_surefire_spread_over_the_reports_of_nested_classes_are_of_one_test() {
+    use TestResult::{Error, Failure, Success};
+    let of = |suite: &str, tests: &[(&str, &str)]| {
+        let case = |(name, inner): &(&str, &str)| {
+            format!("<testcase name='{name}' classname='demo.T' time='1'>{inner}</testcase>")
+        };
+        let cases: String = tests.iter().map(case).collect();
+        read(format!(
+            "<testsuite xsi:noNamespaceSchemaLocation='surefire-test-report-3.0.xsd' name='{suite}'>{cases}\
+             </testsuite>"
+        ))
+    };
+    let joined = |mut reports: [TestReport; 3]| {
+        join_spread_attempts(reports.iter_mut());
+        let tests: u64 = reports.iter().map(|report| report.tally.tests).sum();
+        let cases = reports.iter().flat_map(attempts).collect::<Vec<_>>();
+        assert_eq!(tests, cases.len() as u64);
+        (cases, reports)
+    };
+    let (red, broken) = ("<failure message='first'/>", "<error message='m'/>");
+    let more = "<error message='m'/><rerunError message='m'/>";
+    // The first run, then those of what had failed.
+    let (cases, reports) = joined([
+        of("demo.T$Z", &[("flaky", red), ("fails", broken), ("passes", ""), ("late", red)]),
+        of("demo.T$A", &[("fails", more), ("late", "<flakyFailure/>")]),
+        of("demo.T", &[("flaky", "")]),
+    ]);
+    assert_eq!(
+        cases,
+        [(Success, 1, false), (Error, 3, false), (Success, 3, true), (Success, 2, true)]
+    );
+    let flaky = &reports[2].cases[0];
+    assert_eq!((&*flaky.suite, flaky.time, flaky.details.len()), ("demo.T", Some(2.0), 1));
+    assert_eq!(flaky.details[0].kind, TestDetailKind::Rerun);
+    assert_eq!(reports[2].tally.flaky, 1);
+    // Other versions put no test there, a pass isn't run again, and two tests of one report have one name.
+    let two = [(Failure, 1, false), (Success, 1, false)];
+    let none = || of("demo.T", &[]);
+    for (tests, expected) in [
+        ([of("demo.T", &[("a", red)]), of("demo.T", &[("a", "")]), none()], vec![two[0], two[1]]),
+        (
+            [of("demo.T$A", &[("a", red), ("a", "")]), of("demo.T", &[("a", "")]), none()],
+            vec![two[0], two[1], two[1]],
+        ),
+        (
+            [
+                of("demo.T$A", &[("a", red)]),
+                of("demo.T$B", &[("a", "")]),
+                of("demo.T", &[("a", "")]),
+            ],
+            vec![two[0], two[1], two[1]],
+        ),
+        (
+            [of("demo.T$A", &[("a", red)]), of("demo.T$B", &[("a", "<skipped/>")]), none()],
+            vec![(Failure, 2, false)],
+        ),
+    ] {
+        assert_eq!(joined(tests).0, expected);
+    }
+}
+
+#[test]
+fn reports_of_a_class_and_of_those_nested_in_it_are_read_together() {
+    let paths = ["a/TEST-T$A.xml", "a/TEST-U.xml", "b/TEST-T.xml", "a/TEST-T.xml", "a/T$A.xml"];
+    let groups = of_one_class(paths.into_iter(), |path| path);
+    assert_eq!(groups, [vec![paths[0], paths[3]], vec![paths[1]], vec![paths[2]], vec![paths[4]]]);
+    let many: Vec<_> = (0..100).map(|n| format!("TEST-T${n}.xml")).collect();
+    assert_eq!(of_one_class(many.iter(), |path| path.as_str()).len(), 2);
 }
