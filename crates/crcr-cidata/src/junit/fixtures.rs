@@ -65,7 +65,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 63, "{tools}");
+    assert!(tools >= 79, "{tools}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub fn outermost_class_report(path: &str) -> Option<&str> {
     Some(&path[..path.len() - nested_bytes])
 }
 
-/// Makes one test of the attempts that Surefire 3.0 to 3.2 spread over the reports of a class and of those nested in
+/// Makes one test of the attempts that Surefire 3.0 to 3.5.2 spread over the reports of a class and of those nested in
 /// it: it puts the tests of a class into the report of the nested one that ended last, which is another one when only
 /// the failed tests run again. It runs a test again only after a failure, so a pass is the last attempt.
 pub fn join_spread_attempts<'a>(reports: impl Iterator<Item = &'a mut TestReport>) {

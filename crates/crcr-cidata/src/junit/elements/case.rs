@@ -507,7 +507,7 @@ fn is_of_suite(open: &OpenCase) -> bool {
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
 }
 
-/// Whether the suite is a nested class, and the test of another class around or beside it: Surefire 3.0 to 3.2 put the
+/// Whether the suite is a nested class, and the test of another class around or beside it: Surefire 3.0 to 3.5.2 put the
 /// tests of all of them into the report of the one that ended last.
 fn is_suite_of_other(case: &TestCase) -> bool {
     let (suite, class) = (&*case.suite, &*case.classname);

@@ -392,7 +392,7 @@ fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
     assert_eq!(read(suite).tally.failures, 0);
 }
 
-/// What Surefire 3.2 writes of `rerunFailingTestsCount`.
+/// What Surefire before 3.5.3 writes of `rerunFailingTestsCount`.
 #[test]
 fn attempts_that_surefire_spread_over_the_reports_of_nested_classes_are_of_one_test() {
     use TestResult::{Error, Failure, Success};
