@@ -339,14 +339,14 @@ impl ReportReader {
         files: &[(String, PathBuf)],
         artifact: &ReportArtifact,
     ) -> Result<(), ReceiverGone> {
-        let read = |(_, path): &(String, PathBuf)| {
+        let read = |(_, path): &(String, PathBuf)| -> Result<TestReport, JunitError> {
             let mut report = TestReport::read(File::open(path).map_err(JunitError::Read)?)?;
             for earlier in earlier_attempts(path) {
                 report.add_earlier_attempt(earlier);
             }
             Ok(report)
         };
-        let mut reports: Vec<Result<TestReport, JunitError>> = files.iter().map(read).collect();
+        let mut reports: Vec<_> = files.iter().map(read).collect();
         join_spread_attempts(reports.iter_mut().flatten());
         for ((shown, _), report) in files.iter().zip(reports) {
             match report {
