@@ -72,11 +72,11 @@ impl Printer {
                     && (forced || under_actions || (terminal && !dumb))
             }
         };
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = io::stderr().is_terminal();
         Self {
             under_actions,
             // Data is often captured: under Actions only the log, which is stderr, has colour.
-            color_stdout: color(std::io::stdout().is_terminal())
+            color_stdout: color(io::stdout().is_terminal())
                 && (!under_actions || args.color == ColorChoice::Always),
             color_stderr: color(terminal),
             progress_bars: terminal
@@ -99,7 +99,7 @@ impl Printer {
 
     /// Prints data to stdout as it is.
     pub fn data(&self, text: &str) {
-        let mut out = std::io::stdout().lock();
+        let mut out = io::stdout().lock();
         self.note_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
     }
 
@@ -221,7 +221,7 @@ impl Printer {
     }
 
     fn stderr_line(&self, text: &str) {
-        let mut err = std::io::stderr().lock();
+        let mut err = io::stderr().lock();
         let _ = writeln!(err, "{text}");
     }
 }
@@ -297,7 +297,7 @@ pub fn init_logging(args: &GlobalArgs, env: &Env, is_server: bool) {
     };
     let logs = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr);
+        .with_writer(io::stderr);
     if is_server {
         logs.json().flatten_event(true).init();
         std::panic::set_hook(Box::new(log_panic));

@@ -325,7 +325,7 @@ fn check_writes_to_the_store_the_results_and_the_archive() {
 #[tokio::test]
 async fn check_lists_all_problems_while_a_relay_is_running() {
     let place = place();
-    let relay = place.serving().await;
+    let _relay = place.serving().await;
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 0, "the store is in use and good: {stderr}");
     place.github.state().world.install_with(UPSTREAM, &[("checks", "write"), ("contents", "read")]);
@@ -633,7 +633,7 @@ async fn sweep_checks_open_dispatches_immediately() {
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     // The next sweep is in two hours, unless it is requested.
     let place = place.set("CRCR_NEVER_STARTED_AFTER", "1s");
-    let relay = place.serving().await;
+    let _relay = place.serving().await;
     let checks = || place.github.state().world.check_runs(UPSTREAM);
     assert!(checks().iter().all(|run| run.conclusion.is_none()));
     let (code, _, stderr) = place.run(&["relay", "sweep"]);

@@ -240,7 +240,7 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
         let event = format!("{{repository_dispatch: {types}}}");
         set.add_workflow(".github/workflows/w.yml", &with_rights(&event, steps));
         set.add_workflow(".github/workflows/x.yml", more);
-        let found = set.judge().found.into_iter().map(|(exposure, _)| exposure.check());
+        let found = set.judge().found.into_iter().map(|(exposure, _)| exposure.as_str());
         found.filter(|code| *code != "cache-mode").collect()
     };
     let payload = "github.event.client_payload";

@@ -227,7 +227,7 @@ async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
         group["failures"].as_u64().unwrap(),
         "every failure is there once"
     );
-    let page = site.page_with("/failures?days=30", "/failures?list=jobs&amp;like=").await;
+    site.page_with("/failures?days=30", "/failures?list=jobs&amp;like=").await;
     for wrong in ["sort=odd", "before=odd&list=jobs", "like=odd", "page=99"] {
         assert_eq!(site.get(&format!("/failures?{wrong}")).await.0, 400, "{wrong}");
     }

@@ -55,7 +55,7 @@ pub(crate) struct World {
     pub(crate) hud: Arc<Hud>,
     /// The relay's address; without one, requests are passed directly to its router.
     address: Option<std::net::SocketAddr>,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
     redis: Option<RedisServer>,
 }
 

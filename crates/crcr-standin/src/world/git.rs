@@ -254,7 +254,7 @@ async fn move_branch(call: RepoCall, Path((.., branch)): Below<String>, body: By
 }
 
 async fn delete(call: RepoCall, Path((.., branch)): Below<String>) -> ApiResult {
-    let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
+    let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "write")?;
     if repo.branches.remove(&branch).is_none() {
         return Err(refusal(422, "Reference does not exist"));
