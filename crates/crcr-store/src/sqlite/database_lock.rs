@@ -10,7 +10,7 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 use crate::StoreError;
 
@@ -24,9 +24,9 @@ pub(crate) struct DatabaseLock {
     /// The log beside the database, where SQLite has it.
     #[cfg(target_os = "linux")]
     log: PathBuf,
-    /// Whether it was there. Some file systems allow none.
+    /// Which file the log was when it was first seen. Some file systems allow none.
     #[cfg(target_os = "linux")]
-    had_log: AtomicBool,
+    log_inode: OnceLock<this_process::Inode>,
 }
 
 fn locked(file: &File, path: &Path) -> Result<(), StoreError> {
@@ -81,21 +81,22 @@ impl DatabaseLock {
             inode,
             path: path.to_owned(),
             log: log.into(),
-            had_log: AtomicBool::new(false),
+            log_inode: OnceLock::new(),
         })
     }
 
-    /// The path of the database if another file or none is there now, or of its log if that is gone while the database is
-    /// open: what is written to them is gone once they are closed.
+    /// The path of the database or of its log, if another file or none is there now: what is written to the one that is
+    /// open is gone once it is closed.
     fn lost_path(&self) -> Option<&Path> {
         if this_process::inode(&self.path) != Some(self.inode) {
             return Some(&self.path);
         }
-        if self.log.exists() {
-            self.had_log.store(true, Ordering::Relaxed);
-            return None;
-        }
-        self.had_log.load(Ordering::Relaxed).then_some(self.log.as_path())
+        let log = this_process::inode(&self.log);
+        let first = match log {
+            Some(log) => Some(*self.log_inode.get_or_init(|| log)),
+            None => self.log_inode.get().copied(),
+        };
+        (log != first).then_some(self.log.as_path())
     }
 }
 

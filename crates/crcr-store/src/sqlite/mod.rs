@@ -169,11 +169,8 @@ impl SqliteStore {
             let connection = connect(path, vfs, OpenFlags::default())?;
             checkpoints = Some(CheckpointTrigger { connection, requests });
         }
-        let of_writer = lock.clone();
-        let run = move || {
-            let mut target = WriteTarget { connection, fact_target, lock: of_writer };
-            writer::commit_operations(&mut target, &operations, &log_is_long);
-        };
+        let mut target = WriteTarget { connection, fact_target, lock: lock.clone() };
+        let run = move || writer::commit_operations(&mut target, &operations, &log_is_long);
         let threads = vec![spawn("store", run)?];
         let (writer, served) = (Some(writer), Mutex::default());
         let store = Self { writer, threads, readers, slow_readers, fact_target, served, lock };
