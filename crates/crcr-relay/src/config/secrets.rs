@@ -136,7 +136,11 @@ impl Secret {
             return ReloadResult::Unchanged;
         }
         let read = before.and_then(|stamp| {
-            let text = read(file)?;
+            if is_pipe(file) {
+                // Until somebody wrote to it, nobody could use the secret.
+                return Err(format!("`{}` isn't a file: only the start reads it", file.display()));
+            }
+            let text = read_to_end(file)?;
             // It is still being written, and is read at the next call.
             if FileStamp::of(file)? != stamp {
                 return Ok(None);
@@ -226,10 +230,10 @@ pub fn read(file: &Path) -> Result<String, String> {
 }
 
 fn read_within(file: &Path, wait: Duration) -> Result<String, String> {
-    if fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
+    if !is_pipe(file) {
         return read_to_end(file);
     }
-    // Somebody has to write to a pipe, or it would be waited for without end.
+    // Somebody has to write to it, or it would be waited for without end.
     let (done, text) = mpsc::channel();
     let path = file.to_owned();
     thread::spawn(move || done.send(read_to_end(&path)));
@@ -237,6 +241,10 @@ fn read_within(file: &Path, wait: Duration) -> Result<String, String> {
         let wait = wait.as_secs_f64();
         Err(format!("`{}` isn't a file, and gave nothing within {wait} seconds", file.display()))
     })
+}
+
+fn is_pipe(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 fn read_to_end(file: &Path) -> Result<String, String> {
@@ -303,12 +311,16 @@ mod tests {
     }
 
     #[cfg(unix)]
+    fn make_pipe(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    #[cfg(unix)]
     #[test]
     fn pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success());
+        make_pipe(&path);
         let writer = thread::spawn({
             let path = path.clone();
             move || fs::write(path, "a secret\n").unwrap()
@@ -318,6 +330,25 @@ mod tests {
         let silent = read_within(&path, Duration::from_millis(50)).unwrap_err();
         assert!(silent.ends_with("isn't a file, and gave nothing within 0.05 seconds"), "{silent}");
         assert!(read(folder.path()).unwrap_err().starts_with("can't read"));
+    }
+
+    /// While a file is read again, everybody who needs the secret waits.
+    #[cfg(unix)]
+    #[test]
+    fn file_that_becomes_a_pipe_is_told_at_once_and_the_old_value_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let secret = Secret::new("NAME", SecretFormat::Lines, "old", Some(path.clone())).unwrap();
+        make_pipe(&path);
+        let started = std::time::Instant::now();
+        let told = secret.reload(fine);
+        assert!(
+            matches!(&told, ReloadResult::Broken(why) if why.contains("isn't a file")),
+            "{told:?}"
+        );
+        assert_eq!(secret.reload(fine), ReloadResult::Unchanged, "told once");
+        assert!(started.elapsed() < WAIT_FOR_PIPE, "nobody was waited for");
+        assert_eq!(values(&secret), ["old"]);
     }
 
     #[test]

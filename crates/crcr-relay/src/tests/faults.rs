@@ -141,6 +141,7 @@ async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn allowlist_that_is_a_pipe_is_not_waited_for() {
     let world = World::new().await;
