@@ -361,7 +361,7 @@ pub fn withdrawn_content(
         ),
         CheckRunVisibility::NoneOfEvents => (
             Conclusion::Neutral,
-            "The repository's entry in the allowlist takes such events no longer".to_owned(),
+            "The repository's entry in the allowlist doesn't take such events any more".to_owned(),
         ),
         CheckRunVisibility::NoneAtLevel(None) => (
             Conclusion::Neutral,
@@ -726,7 +726,7 @@ mod tests {
         let level = context(Level::L3);
         for (why, expected) in [
             (NoneWithoutLabel, (Conclusion::Skipped, "No label asks for this backend")),
-            (NoneOfEvents, (Conclusion::Neutral, "takes such events no longer")),
+            (NoneOfEvents, (Conclusion::Neutral, "doesn't take such events any more")),
             (NoneAtLevel(None), (Conclusion::Neutral, "was removed from the allowlist")),
             (NoneAtLevel(Some(Level::L2)), (Conclusion::Neutral, "The repository is at L2 now")),
         ] {

@@ -110,7 +110,7 @@ pub struct RefusedRerun {
 pub struct CurrentEntry<'a> {
     pub level: Level,
     pub device: Option<&'a Device>,
-    /// Whether its events include such a one.
+    /// Whether its events include that of the dispatch.
     pub takes_event: bool,
 }
 
@@ -122,7 +122,7 @@ pub enum CheckRunVisibility {
     NoneForEvent,
     /// The level has no check runs. `None`: the repository was removed from the allowlist.
     NoneAtLevel(Option<Level>),
-    /// The backend's entry takes such events no longer.
+    /// The backend's entry doesn't take such events any more.
     NoneOfEvents,
     /// At L3, and the pull request doesn't have the device's label.
     NoneWithoutLabel,

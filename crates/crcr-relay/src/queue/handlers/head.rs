@@ -80,8 +80,7 @@ impl Head {
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
             let labels = pull.map_or(&dispatch.labels, |pull| &pull.labels);
-            let entry = entry.map(|entry| current(entry, dispatch));
-            (dispatch.check_runs(entry, labels, prefix), dispatch)
+            (dispatch.check_runs(current_entry(entry, dispatch), labels, prefix), dispatch)
         });
         // Links and oncalls go to one that still has the commit, and not to what anybody may have opened there.
         let (check_runs, pull_request) = shown
@@ -352,9 +351,13 @@ fn visibility_rank(visibility: CheckRunVisibility) -> u8 {
 }
 
 /// The entry of a backend, as far as the check runs of a dispatch depend on it.
-fn current<'a>(entry: &'a AllowlistEntry, dispatch: &Dispatch) -> CurrentEntry<'a> {
+fn current_entry<'a>(
+    entry: Option<&'a AllowlistEntry>,
+    dispatch: &Dispatch,
+) -> Option<CurrentEntry<'a>> {
+    let entry = entry?;
     let (level, device) = (entry.level, entry.device.as_ref());
-    CurrentEntry { level, device, takes_event: entry.takes(&dispatch.event) }
+    Some(CurrentEntry { level, device, takes_event: entry.takes(&dispatch.event) })
 }
 
 /// Whether nothing more is expected of runs whose state isn't known. While the commit had no check runs, nobody asked
