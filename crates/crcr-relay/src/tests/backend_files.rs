@@ -609,8 +609,7 @@ async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
 impl World {
     /// Moves a backend to L4, alone in the allowlist.
     async fn promote(&self, repo: &str) {
-        self.enforce(&format!("L4:\n  - {repo}: [carol]\n")).await;
-        self.settle().await;
+        self.settle_with(&format!("L4:\n  - {repo}: [carol]\n")).await;
     }
 }
 

@@ -105,14 +105,12 @@ async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_come
 #[tokio::test]
 async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_when_it_returns() {
     let world = World::new().await;
-    world.enforce("L2: [acme/two]\n").await;
-    world.settle().await;
+    world.settle_with("L2: [acme/two]\n").await;
     let _ = open(&world).await;
     assert_eq!(of(&world, DISPATCH), None);
     // That it was listed is known after a restart, too.
     let world = world.restart(&[]).await;
-    world.enforce(ALLOWLIST).await;
-    world.settle().await;
+    world.settle_with(ALLOWLIST).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
     received(&world)("acme/four").complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
@@ -125,14 +123,11 @@ async fn returning_backend_gets_a_pull_request_whose_head_it_has_got_as_a_push()
     let world = World::new().await;
     let state = world.github.state();
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
-    world.send(&state.world.delivery("push", &push)).await;
-    world.settle().await;
+    world.deliver("push", &push).await;
     received(&world)("acme/four");
-    world.enforce("L2: [acme/two]\n").await;
-    world.settle().await;
+    world.settle_with("L2: [acme/two]\n").await;
     let _ = open(&world).await;
-    world.enforce(ALLOWLIST).await;
-    world.settle().await;
+    world.settle_with(ALLOWLIST).await;
     assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
 }
 
@@ -145,8 +140,7 @@ async fn versions_that_come_while_the_store_is_down_count_as_they_followed_each_
     world.enforce(&ALLOWLIST.replace("acme/one", "acme/one, acme/five")).await;
     world.enforce(ALLOWLIST).await;
     world.rename("away", "record");
-    world.enforce(&format!("{ALLOWLIST}  - acme/five: [erin]\n")).await;
-    world.settle().await;
+    world.settle_with(&format!("{ALLOWLIST}  - acme/five: [erin]\n")).await;
     let five = of(&world, "crcr/acme/five/relay/dispatch");
     assert_eq!(five, Some(("queued".to_owned(), None)), "it was listed before");
 }
@@ -165,15 +159,13 @@ async fn required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_m
         ("nightly, pull_request", "failure"),
         ("nightly, merge_group", "neutral"),
     ] {
-        world.enforce(&list(events)).await;
-        world.settle().await;
+        world.settle_with(&list(events)).await;
         assert_eq!(ended(&world).as_deref(), Some(shown), "{events}");
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(shown), "{events}");
     }
     // Nor is it asked again when another branch is to be tested.
     send_to_another_branch(&world).await;
-    world.enforce(&list("nightly")).await;
-    world.settle().await;
+    world.settle_with(&list("nightly")).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
 }
 
@@ -184,8 +176,7 @@ async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_grou
     let state = world.github.state();
     state.world.add_commit(UPSTREAM, NEWER);
     let payload = state.merge_group_payload(UPSTREAM, NEWER);
-    world.send(&state.world.delivery("merge_group", &payload)).await;
-    world.settle().await;
+    world.deliver("merge_group", &payload).await;
     let four = received(&world)("acme/four");
     let shown = || {
         let runs = state.world.check_runs(UPSTREAM);
@@ -202,12 +193,10 @@ async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_grou
         (at_l3.replace("EVENTS", "pull_request").as_str(), &neutral),
         (at_l3.replace("EVENTS", "pull_request, merge_group").as_str(), &queued),
     ] {
-        world.enforce(list).await;
-        world.settle().await;
+        world.settle_with(list).await;
         assert_eq!(shown().as_ref(), Some(expected), "{list}");
     }
-    world.enforce(ALLOWLIST).await;
-    world.settle().await;
+    world.settle_with(ALLOWLIST).await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "it has got the group");
     four.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
@@ -237,8 +226,7 @@ async fn backend_under_another_name_gets_only_the_merge_groups_that_are_in_the_q
     send(gone, "destroyed").await;
     state.world.take_dispatches();
     state.world.rename_repo("acme/four", "acme/renamed");
-    world.enforce(&ALLOWLIST.replace("acme/four", "acme/renamed")).await;
-    world.settle().await;
+    world.settle_with(&ALLOWLIST.replace("acme/four", "acme/renamed")).await;
     let dispatches = state.world.take_dispatches();
     let sent = dispatches.iter().map(|one| {
         let group = &one.client_payload["payload"]["merge_group"];
