@@ -583,6 +583,16 @@ async fn required_check_of_a_backend_that_comes_to_l4_doesnt_wait_for_the_next_d
 }
 
 #[tokio::test]
+async fn head_waits_for_its_place_if_a_backend_that_comes_to_l4_takes_no_pull_requests_there() {
+    let world = World::with_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    world.event("opened").await;
+    world.push(NEWER).await;
+    world.dispatched();
+    world.settle_with("L4:\n  - acme/two: {oncalls: [carol], events: [nightly]}\n").await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "its check isn't required");
+}
+
+#[tokio::test]
 async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
     let world = World::with_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
     world.event("opened").await;

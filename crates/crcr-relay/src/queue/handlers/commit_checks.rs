@@ -1,7 +1,7 @@
 //! Puts the evaluation of check runs into the queue after a change that concerns all of a commit, or all open heads.
 
 use crcr_domain::probes::LeftOut;
-use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
@@ -29,7 +29,7 @@ pub async fn of_commit(
         let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
         batch.tasks.extend(head.answered().map(sweep));
     }
-    if head.level.blocks_merge() {
+    if head.level.blocks_merge() && head.check_runs != CheckRunVisibility::NoneOfEvents {
         add_required_dispatches(relay, repo, &head, &mut batch);
     }
     relay.commit(batch).await?;
