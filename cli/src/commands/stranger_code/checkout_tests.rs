@@ -271,8 +271,43 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
     let relay =
         "on: repository_dispatch\njobs: {a: {permissions: {}, steps: [{run: crcr report}]}}";
     assert_eq!(found("{}", &echo(".version"), relay), ["untrusted-expression"]);
-    assert_eq!(found("{types: [push]}", &echo(".version"), relay), ["untrusted-expression"]);
+    for of_relay in ["push", "merge_group"] {
+        let types = format!("{{types: [{of_relay}]}}");
+        assert_eq!(found(&types, &echo(".version"), relay), ["untrusted-expression"], "{of_relay}");
+    }
     assert_eq!(found("{types: [release]}", &echo(".version"), relay), [""; 0]);
+    let sends = |event: &str, with: &str| {
+        let step = format!(
+            "{{uses: peter-evans/repository-dispatch@v4, with: {{event-type: release, {with}}}}}"
+        );
+        format!("on: {event}\njobs: {{a: {{permissions: {{}}, steps: [{step}]}}}}")
+    };
+    let filled = |context: &str| format!("client-payload: '{{\"a\": \"${{{{ {context} }}}}\"}}'");
+    let release = "{types: [release]}";
+    for (event, context) in [
+        ("issues", "github.event.issue.title"),
+        ("pull_request_target", "github.head_ref"),
+        ("repository_dispatch", "github.event.client_payload.slash_command.args.all"),
+    ] {
+        let sender = sends(event, &filled(context));
+        assert_eq!(found(release, &echo(".a"), &sender), ["untrusted-expression"], "{context}");
+        let elsewhere = sends(event, &format!("repository: acme/site, {}", filled(context)));
+        assert_eq!(found(release, &echo(".a"), &elsewhere), [""; 0], "{context}");
+    }
+    let head = sends("pull_request_target", &filled("github.event.pull_request.head.sha"));
+    assert!(found(release, &checkout(".a"), &head).contains(&"token-exposed"));
+    for (event, context) in [
+        ("issues", "github.event.issue.number"),
+        ("release", "github.event.release.tag_name"),
+        ("repository_dispatch", "github.event.client_payload.version"),
+    ] {
+        let sender = sends(event, &filled(context));
+        assert_eq!(found(release, &echo(".a"), &sender), [""; 0], "{context}");
+    }
+    let script = "on: issues\nenv: {TITLE: '${{ github.event.issue.title }}'}\njobs: {a: {permissions: {}, steps: \
+                  [{run: 'gh api repos/$GITHUB_REPOSITORY/dispatches -f event_type=release -f \
+                  \"client_payload[a]=$TITLE\"'}]}}";
+    assert_eq!(found(release, &echo(".a"), script), ["untrusted-expression"]);
 }
 
 /// `--github-token` isn't the option of cargo.

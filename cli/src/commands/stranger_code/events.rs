@@ -19,7 +19,8 @@ pub const STRANGERS_EVENTS: [&str; 12] = [
     "gollum",
 ];
 
-/// A `repository_dispatch` that the relay doesn't send, but somebody who may write to the repository.
+/// A `repository_dispatch` whose sender may write to the repository. It isn't the relay, nor a workflow of the repository
+/// that hands on what strangers wrote.
 pub const OWN_DISPATCH: &str = "repository_dispatch of its own";
 
 /// Whether the event's runs have the repository's own rights, whoever wrote the code that they check out.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
+use super::dispatches::as_own;
 use super::events::{self, narrowed};
 use super::outputs::outputs_of;
 use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names, StepOutputs};
@@ -31,7 +32,6 @@ pub struct JudgedJob<'a> {
     pub is_for_merged: bool,
     pub steps: Vec<JobStep<'a>>,
     pub scope: ContextScope,
-    pub outputs: Names,
     pub permissions: Option<&'a Value>,
     pub cache_mode: Option<&'a Value>,
     /// The jobs that it needs, as they are called in `name`.
@@ -101,10 +101,8 @@ pub fn jobs_of<'a>(
     workflow: &'a Value,
 ) -> Option<Vec<JudgedJob<'a>>> {
     let mut events = events_of(workflow);
-    for event in events.iter_mut().filter(|event| event.as_str() == "repository_dispatch") {
-        if !set.is_started_by_relay(workflow) {
-            events::OWN_DISPATCH.clone_into(event);
-        }
+    if !set.hears_strangers(workflow) {
+        events = events.into_iter().map(as_own).collect();
     }
     let caller = Caller {
         prefix: String::new(),
@@ -219,7 +217,6 @@ fn read_job<'a>(
         events: gate.events,
         is_for_merged: gate.is_for_merged,
         steps: vec![],
-        outputs: Names::new(),
         permissions,
         cache_mode,
         needs: needed,
@@ -232,10 +229,8 @@ fn read_job<'a>(
     }
     let mut scope = job.scope.clone();
     add_steps(reading, steps(value), &mut scope, &mut job, 0);
-    job.outputs = scope.names(value.get("outputs"));
-    let outputs = job.outputs.clone();
     reading.jobs.push(job);
-    outputs
+    scope.names(value.get("outputs"))
 }
 
 /// The event of a workflow that others can call.
@@ -252,7 +247,8 @@ fn add_called<'a>(
 ) -> Names {
     let needs = add_jobs(reading, path, workflow, caller);
     let declared = call_event(workflow).and_then(|event| event.get("outputs"));
-    ContextScope { needs, ..ContextScope::default() }.names(declared)
+    let inputs = caller.inputs.clone();
+    ContextScope { needs, inputs, ..ContextScope::default() }.names(declared)
 }
 
 fn add_steps<'a>(

@@ -10,6 +10,7 @@
 mod arguments;
 mod artifacts;
 mod as_code;
+mod dispatches;
 mod environment_files;
 mod events;
 mod exposure;
@@ -43,7 +44,7 @@ use self::runner::{Runner, RunnerUses};
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use self::step::{JobStep, action_path, checkout_folder, input, is_checkout_pr, path_in_checkout};
-use super::workflow::{grants_id_token, own_path, reports, steps, triggers};
+use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
 const ROLE_ACTIONS: [&str; 7] = [
@@ -58,21 +59,6 @@ const ROLE_ACTIONS: [&str; 7] = [
 
 /// Parts of the names of actions that only say something about a commit or a pull request.
 const SAYS_ONLY: [&str; 3] = ["comment", "label", "status"];
-
-/// The types of the dispatches that the relay sends.
-const RELAYED: [&str; 2] = ["pull_request", "push"];
-
-/// Parts of the texts of workflows that such a dispatch starts.
-const SIGNS_OF_RELAY: [&str; 8] = [
-    "/checkout-pr",
-    "/cross-repo-ci-relay-callback",
-    "/report-ci-result",
-    "client_payload.callback_token",
-    "client_payload.delivery_id",
-    "client_payload.payload",
-    "crcr checkout",
-    "crcr report",
-];
 
 /// More folders of checkouts aren't looked for in the paths of actions.
 const MAX_FOLDERS: usize = 200;
@@ -96,6 +82,8 @@ pub struct WorkflowSet {
     ephemeral_runners: BTreeSet<String>,
     /// Whether the relay sends its events to the repository.
     is_downstream: OnceLock<bool>,
+    /// Whether its own workflows send it dispatches with words of strangers.
+    sends_words: OnceLock<bool>,
     unknown: Vec<String>,
 }
 
@@ -117,6 +105,7 @@ impl WorkflowSet {
             upstream: upstream.to_lowercase(),
             ephemeral_runners: BTreeSet::new(),
             is_downstream: OnceLock::new(),
+            sends_words: OnceLock::new(),
             unknown: vec![],
         }
     }
@@ -185,23 +174,6 @@ impl WorkflowSet {
             path.to_owned(),
             text.map_or_else(|| Source::Unreadable("not there".to_owned()), Source::parse),
         );
-    }
-
-    /// Whether the relay may start a workflow, so that the payload is of upstream's pull requests.
-    fn is_started_by_relay(&self, workflow: &Value) -> bool {
-        let event = triggers(workflow).and_then(|events| events.get("repository_dispatch"));
-        let types = event.and_then(|event| event.get("types")).map(texts).unwrap_or_default();
-        let hears = types.is_empty() || types.iter().any(|one| RELAYED.contains(&one.as_str()));
-        hears && *self.is_downstream.get_or_init(|| self.shows_relay())
-    }
-
-    /// Whether a workflow or an action has to do with the relay or with upstream.
-    fn shows_relay(&self) -> bool {
-        let all = self.workflows.values().chain(self.actions.values()).filter_map(Source::read);
-        all.flat_map(texts).any(|text| {
-            let lower = text.to_lowercase();
-            lower.contains(&self.upstream) || SIGNS_OF_RELAY.iter().any(|sign| lower.contains(sign))
-        })
     }
 
     fn source(&self, path: &str) -> Option<&Source> {
