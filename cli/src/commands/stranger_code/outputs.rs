@@ -16,6 +16,8 @@ use super::step;
 
 /// More commands aren't read one by one.
 const MAX_COMMANDS: usize = 1000;
+/// Outputs, times texts that variables have, times files: what is looked at for one script. More could take long.
+const MAX_LOOKS: usize = 20_000;
 
 /// Ways to the outputs in which a shell of another kind than the POSIX one is at work, or that GitHub took away.
 const OTHER_WAYS: [&str; 3] = ["$env:", "%GITHUB_OUTPUT%", "set-output"];
@@ -81,7 +83,7 @@ fn shell_outputs(script: &str, scope: &ContextScope) -> Names {
     }
     let values = ScriptValues::new(&script, &commands, scope);
     let mut written = WrittenOutputs::default();
-    if written.read(&commands).is_none() {
+    if written.read(&commands).is_none() || written.values.len() * values.looks() > MAX_LOOKS {
         return Names::new();
     }
     let named = written.values.iter().take(MAX_NAMES);
@@ -160,16 +162,19 @@ impl WrittenOutputs {
                 };
                 OpenText::of_words(words[1..].iter().skip_while(is_option))
             }
-            "cat" if words.len() == 1 && command.fixed_input.is_empty() => {
+            "cat"
+                if words.len() == 1
+                    && !command.input.is_empty()
+                    && command.fixed_input.is_empty() =>
+            {
                 return self.add_lines(&command.input);
             }
-            _ if self.begun.is_some() => {
-                let mut text = OpenText::of_words(words);
-                for part in [&command.input, &command.reads.join(" ")] {
-                    text.text.push_str(part);
-                    text.open.push_str(part);
-                }
-                text
+            // What comes through a pipe isn't followed.
+            _ if self.begun.is_some() && !command.is_piped => {
+                let words = OpenText::of_words(words).text;
+                let text = [&*words, &*command.input, &*command.reads.join(" ")].join(" ");
+                // It prints what it would print into a value.
+                OpenText { open: format!("$({text})"), text }
             }
             _ => return None,
         };
@@ -231,17 +236,29 @@ struct ScriptValues<'a> {
     read: BTreeSet<String>,
     /// Whether other files or texts may set variables, too.
     is_open: bool,
+    /// Names of files that the script writes, without folders and braces.
     files: Vec<String>,
 }
 
 impl<'a> ScriptValues<'a> {
     fn new(script: &str, commands: &[ShellCommand], scope: &'a ContextScope) -> Self {
-        let mut files = written_files(script);
-        files.retain(|file| is_own_file(file));
         let (assigned, read) = (BTreeMap::new(), BTreeSet::from(SET_BY_BASH.map(str::to_owned)));
-        let mut found = Self { scope, assigned, read, is_open: false, files };
+        let mut found = Self { scope, assigned, read, is_open: false, files: vec![] };
+        written_files(script).iter().for_each(|file| found.add_file(file));
         commands.iter().for_each(|command| found.add(command));
         found
+    }
+
+    /// How many texts and files may be looked at for one output.
+    fn looks(&self) -> usize {
+        let texts: usize = self.assigned.values().map(Vec::len).sum();
+        (texts + 1) * (self.files.len() + 1)
+    }
+
+    fn add_file(&mut self, file: &str) {
+        if is_own_file(file) {
+            self.files.push(without_braces(file));
+        }
     }
 
     fn add(&mut self, command: &ShellCommand) {
@@ -255,10 +272,10 @@ impl<'a> ScriptValues<'a> {
                 self.read.extend(names.iter().map(|word| word.text.to_lowercase()));
             }
             ("eval" | "source" | ".", _) => self.is_open = true,
-            // What `tee` writes isn't among the files of redirections.
-            ("tee", [_, names @ ..]) => {
-                let files = names.iter().map(|word| word.text.clone());
-                self.files.extend(files.filter(|file| is_own_file(file)));
+            (program, [_, operands @ ..]) => {
+                for word in written_operands(program, operands) {
+                    self.add_file(word.text.rsplit(['/', '=']).next().unwrap_or_default());
+                }
             }
             _ => {}
         }
@@ -278,20 +295,19 @@ impl<'a> ScriptValues<'a> {
     /// What texts of the script lead to. `None` if it can't be told.
     fn reach(&self, texts: &[OpenText]) -> Option<ContextReach> {
         let mut found = ContextReach::default();
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut all) = (BTreeSet::new(), String::new());
         let mut pending: Vec<_> = texts.iter().collect();
         while let Some(OpenText { text, open }) = pending.pop() {
             if open.contains("$(") && !prints_its_own_words(open) {
                 return None;
             }
-            let plain = text.replace(['{', '}'], "");
-            if self.files.iter().any(|file| plain.contains(&file.replace(['{', '}'], ""))) {
+            let plain = without_braces(text);
+            if self.files.iter().any(|file| plain.contains(file)) {
                 return None;
             }
             found.merge(&self.scope.reach(text));
-            if asks_for_text(text) {
-                found.add_path(FETCHED_TEXT);
-            }
+            all.push_str(text);
+            all.push('\n');
             for name in variables(open) {
                 if name == "@" || name.starts_with(|c: char| c.is_ascii_digit()) {
                     return None;
@@ -304,6 +320,10 @@ impl<'a> ScriptValues<'a> {
                     self.add_variable(&name, &mut found)?;
                 }
             }
+        }
+        // One command may get what another one takes the text from.
+        if asks_for_text(&all) {
+            found.add_path(FETCHED_TEXT);
         }
         Some(found)
     }
@@ -331,6 +351,22 @@ fn prints_its_own_words(open: &str) -> bool {
     let mut inner = commands.iter().filter(|command| command.within.is_some());
     !open.to_lowercase().contains("env")
         && inner.all(|command| KNOWN_PROGRAMS.contains(&name_of(command).as_str()))
+}
+
+/// The operands of a command that may be files it writes, which aren't among those of redirections.
+fn written_operands<'a>(program: &str, operands: &'a [ShellWord]) -> &'a [ShellWord] {
+    let is_in_place = |word: &ShellWord| word.text.starts_with("-i") || word.text == "--in-place";
+    match program {
+        "cp" | "dd" | "install" | "ln" | "mv" | "sponge" | "tee" => operands,
+        "perl" | "sed" | "yq" if operands.iter().any(is_in_place) => {
+            &operands[operands.len() - 1..]
+        }
+        _ => &[],
+    }
+}
+
+fn without_braces(text: &str) -> String {
+    text.replace(['{', '}'], "")
 }
 
 /// Whether a name may be of a file that a script writes and reads itself.
@@ -383,6 +419,15 @@ mod tests {
             "echo \"::set-output name=o::$T\"",
             "echo \"o=$(gh pr view 1 --json title -q .title)\" >> \"$GITHUB_OUTPUT\"",
             "pr=$(gh pr view 1 --json title,number)\necho \"o=$(jq -r .title <<< \"$pr\")\" >> \"$GITHUB_OUTPUT\"",
+            "pr=$(gh api repos/a/b/pulls/1)\necho \"o=$(jq -r .title <<< \"$pr\")\" >> \"$GITHUB_OUTPUT\"",
+            "{\n  echo 'o<<END'\n  echo \"$T\" | sed s/a/b/\n  echo END\n} >> \"$GITHUB_OUTPUT\"",
+            "{\n  echo 'o<<END'\n  ./title.sh\n  echo END\n} >> \"$GITHUB_OUTPUT\"",
+            "echo 'o<<END' >> $GITHUB_OUTPUT\nprintenv T >> $GITHUB_OUTPUT\necho END >> $GITHUB_OUTPUT",
+            "echo o=no >> $GITHUB_OUTPUT\necho \"o=$T\" > t.txt\ncat < t.txt >> $GITHUB_OUTPUT",
+            "echo o=no >> $GITHUB_OUTPUT\necho \"o=$T\" | cat >> $GITHUB_OUTPUT",
+            "echo \"$T\" > a.txt\ncp a.txt b.txt\necho \"o=$(cat b.txt)\" >> \"$GITHUB_OUTPUT\"",
+            "sed -i \"s/x/$T/\" src/v.txt\necho \"o=$(cat src/v.txt)\" >> \"$GITHUB_OUTPUT\"",
+            "echo \"$T\" | tee src/t.txt\ncd src\necho \"o=$(head -1 t.txt)\" >> \"$GITHUB_OUTPUT\"",
         ] {
             assert!(is_text(script), "{script}");
         }
@@ -398,10 +443,25 @@ mod tests {
             "echo \"$T\" > title.txt\necho \"o=$(git rev-parse HEAD)\" >> \"$GITHUB_OUTPUT\"",
             "now=$(date +%s | tail -c 4)\necho \"$T\"; echo \"o=$now\" >> \"$GITHUB_OUTPUT\"",
             "echo \"o=${GITHUB_SHA::7}\" >> \"$GITHUB_OUTPUT\"; echo \"$T\"",
+            "{\n  echo 'o<<END'\n  git rev-parse HEAD\n  echo END\n} >> \"$GITHUB_OUTPUT\"\necho \"$T\"",
+            "sed -i s/x/y/ src/v.txt\necho \"o=$(cat VERSION)\" >> \"$GITHUB_OUTPUT\"; echo \"$T\"",
             "echo \"${{ github.event.number }}\"; echo \"$T\"; echo \"o=${{ github.sha }}\" >> \"$GITHUB_OUTPUT\"",
         ] {
             assert!(!is_text(script), "{script}");
         }
+    }
+
+    #[test]
+    fn outputs_of_a_script_with_too_much_in_it_are_not_told_apart() {
+        let script = |n: usize| {
+            let line = |i: usize| {
+                format!("v=$v{i}\necho x > f{i}.txt\necho \"o{i}=$v\" >> $GITHUB_OUTPUT\n")
+            };
+            let lines: String = (0..n).map(line).collect();
+            format!("{lines}echo \"o=$N\" >> $GITHUB_OUTPUT\necho \"$T\"")
+        };
+        assert!(!is_text(&script(5)));
+        assert!(is_text(&script(50)));
     }
 
     /// Of a job's environment as well as of the step's own.
@@ -454,5 +514,17 @@ mod tests {
                 [(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", &*called)];
             assert_eq!(codes_of(&files), expected, "workflow {name}");
         }
+    }
+
+    #[test]
+    fn output_of_a_called_workflow_may_be_one_of_its_inputs() {
+        let handed_on = "on: {workflow_call: {inputs: {t: {type: string}}, outputs: {t: {value: '${{ inputs.t }}'}}}}\njobs: \
+                         {j: {steps: []}}";
+        let caller = format!(
+            "on: pull_request_target\njobs: {{c: {{uses: ./.github/workflows/x.yml, with: {{t: '{TITLE}'}}}}, d: {{needs: c, \
+             steps: [{{run: 'echo ${{{{ needs.c.outputs.t }}}}'}}]}}}}"
+        );
+        let files = [(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", handed_on)];
+        assert_eq!(codes_of(&files), ["untrusted-expression"]);
     }
 }
