@@ -286,6 +286,7 @@ fn text_of_strangers_in_a_statement_for_a_database_or_another_language_is_told()
     assert_left_alone(&[
         "lua -e 'print(os.getenv(\"BODY\"))'",
         "perl -e 'print $ARGV[0]' \"$BODY\"",
+        "ruby -e 'db.execute(\"insert into t values (?)\", ENV[\"BODY\"])'",
         "psql -v text=\"$BODY\" -f insert.sql",
         "psql -c 'select 1'; echo \"$BODY\"",
         "psql -c \"select $ID\"; echo \"$BODY\"",

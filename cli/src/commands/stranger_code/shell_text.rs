@@ -63,7 +63,6 @@ const RUNS_TEXT: &[&str] = &[
     "eval",
     "exec",
     "execSync",
-    "execute",
     "getoutput",
     "instance_eval",
     "loadstring",
@@ -314,7 +313,7 @@ fn environment_printed(command: &ShellCommand, text: &StrangerText<'_>) -> Optio
 /// Whether a program may be given code that reads variables of its environment.
 fn reads_environment(name: &str) -> bool {
     const FILTERS: [&str; 5] = ["awk", "gawk", "jq", "mawk", "yq"];
-    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "su", "flock"];
+    const SHELLS: [&str; 8] = ["sh", "ash", "bash", "dash", "zsh", "ksh", "su", "flock"];
     FILTERS.contains(&name)
         || (INTERPRETERS.iter().any(|(known, _)| *known == name) && !SHELLS.contains(&name))
 }
@@ -730,7 +729,8 @@ fn code_uses_text(
     let runs_any = code.split(|c| !is_part(c)).any(|word| RUNS_TEXT.contains(&word))
         // A text of JavaScript.
         || (code.contains('`') && !["node", "nodejs", "bun", "deno"].contains(&program))
-        || code.contains("import(");
+        // `execute` alone is mostly a method that gives a database values beside its statement.
+        || ["import(", "os.execute"].iter().any(|part| code.contains(part));
     let may_run = runs_any && has_name(code, &text.names) && lower.contains("env");
     let by_argument = runs_any && !here.parameters.is_empty() && lower.contains("arg");
     let runs = match program {
