@@ -138,6 +138,23 @@ fn exit_code_of_the_failed_step_is_named_and_not_what_a_later_step_lacks() {
     assert_eq!(found, "##[error]Process completed with exit code 3.");
 }
 
+/// Each looks like what a tool prints of a failure.
+#[test]
+fn harmless_line_above_the_error_of_its_step_is_not_named() {
+    let error = "error: cannot read results.json";
+    for line in [
+        "- [ ] I ran the tests",
+        "Warning: config: defaults:",
+        "  * updating README",
+        "warning: uncommitted changes are part of the version",
+        "setuptools_scm: working directory contains untracked files",
+        "suite                PASS    FAIL",
+    ] {
+        let log = step("./check", &format!("{line}\n{error}"), 1);
+        assert_eq!(found_line(&format!("{log}Post job cleanup.\n")), error, "{line}");
+    }
+}
+
 #[test]
 fn warning_that_counts_as_an_error_is_named() {
     let log = step(
