@@ -606,8 +606,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
 #[tokio::test]
 async fn repository_that_the_hud_does_not_know_is_reviewed_over_a_time_like_any_other() {
     let place = place();
-    let relay = place.serve();
-    relay.ready().await;
+    let relay = place.serving().await;
     std::fs::write(place.folder().join("next.yml"), "L2: [acme/two, acme/stranger]\n").unwrap();
     let hud = relay.url.as_str();
     let args = ["levels", "review", "--results", hud, "--allowlist", "next.yml"];
