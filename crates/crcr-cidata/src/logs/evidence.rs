@@ -283,6 +283,8 @@ impl<'r> Evidence<'r> {
     }
 
     fn start_section(&mut self, start: SectionStart, chunk: &CleanChunk, segment: usize) {
+        // What looked like the end of another command had none.
+        self.quote_start = None;
         let text = chunk.segment(segment);
         let ordinal = self.ordinal + segment as u64;
         let line_number = chunk.segments[segment].line_number;

@@ -178,6 +178,18 @@ fn command_that_travis_quotes_on_several_lines_ends_its_section() {
     assert_eq!(found, "src/a.md:12: heading level skips from 1 to 3");
 }
 
+#[test]
+fn line_that_begins_like_the_end_of_a_command_of_travis_ends_no_later_one() {
+    let error = "src/a.c:3:1: error: expected ';' before '}' token";
+    let more: String = (0..70).map(|n| format!("step {n} is done\n")).collect();
+    let found = found_line(&format!(
+        "$ ./install\nThe command \"docker build x\nis deprecated\n$ ./test\n{error}\n\
+         worker \"b\" exited with 1.\n{more}The command \"./test\" exited with 1.\n\
+         Done. Your build exited with 1.\n",
+    ));
+    assert_eq!(found, error);
+}
+
 /// A job of Travis with an install command that passed and a script that failed.
 fn travis_job(install: &str, script: &str) -> String {
     format!(
