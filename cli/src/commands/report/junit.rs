@@ -39,7 +39,7 @@ impl Tests {
             Conclusion::Success if counted > 0 => {
                 let text = format!(
                     "the job succeeded, and {} in its reports failed: it is reported as `failure`",
-                    plural(counted as usize, "test", "tests")
+                    plural(counted, "test", "tests")
                 );
                 let hint = "a step with `continue-on-error` hides failed tests; leave reports of \
                             tests that may fail out of `junit`";

@@ -33,7 +33,7 @@ pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome
 
 /// Such as `4 tests: 2 passed, 1 failed, 1 skipped, 1 flaky`.
 fn counts(tally: &TestTally) -> String {
-    let tests = plural(tally.tests as usize, "test", "tests");
+    let tests = plural(tally.tests, "test", "tests");
     let mut text = format!("{tests}: {} passed", tally.successes);
     for (number, what) in [
         (tally.failures, "failed"),

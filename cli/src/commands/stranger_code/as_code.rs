@@ -230,10 +230,19 @@ impl<'a> StrangerText<'a> {
     }
 }
 
-/// The variables, in lower case, that a script of a shell makes one line of.
+/// The variables, in lower case, that a script of a shell makes one line of. `$BODY` beside `body=` is another one.
 pub fn shortened(script: &str) -> BTreeSet<String> {
-    let lines = script.lines().filter(|line| leaves_one_line(line));
-    lines.filter_map(|line| name_before_value(line.trim_start())).collect()
+    let uses = script.split('$').skip(1);
+    let used: BTreeSet<_> =
+        uses.map(|rest| exact_name(rest.strip_prefix('{').unwrap_or(rest))).collect();
+    let lines = script.lines().filter(|line| leaves_one_line(line)).take(MAX_PARTS);
+    let names = lines.filter_map(|line| {
+        let line = line.trim_start();
+        let name = name_before_value(line)?;
+        let is_other = |other: &&str| *other != exact_name(line) && other.to_lowercase() == name;
+        (!used.iter().any(is_other)).then_some(name)
+    });
+    names.collect()
 }
 
 /// `head -1` does, and `head -10` doesn't.
@@ -296,8 +305,12 @@ fn is_text(path: &str, events: &[String]) -> bool {
 
 /// The name that a text starts with, in lower case.
 pub fn first_name(text: &str) -> String {
-    let is_part = |c: &char| c.is_alphanumeric() || *c == '_';
-    text.chars().take_while(is_part).collect::<String>().to_lowercase()
+    exact_name(text).to_lowercase()
+}
+
+fn exact_name(text: &str) -> &str {
+    let rest = text.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+    &text[..text.len() - rest.len()]
 }
 
 /// The name, in lower case, that a text such as `NAME=value` begins with.

@@ -459,6 +459,12 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
             "github.event.comment.body",
             "text=$(echo \"$TEXT\" | head -10)\n          echo \"TEXT=$text\" >> \"$GITHUB_ENV\"",
         ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "text=$(echo \"$TEXT\" | head -1)\n          echo \"A=$text\" >> $GITHUB_ENV\n          echo \"B=$TEXT\" >> \
+             $GITHUB_ENV",
+        ),
         ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
         ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
         ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
