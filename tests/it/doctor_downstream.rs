@@ -318,12 +318,26 @@ fn nightly_run_must_be_fresh_and_pass() {
 }
 
 #[test]
+fn nightly_run_is_found_behind_hundreds_of_runs_of_other_schedules() {
+    let github = github();
+    for id in 1000..1101 {
+        let workflow_path = ".github/workflows/every-five-minutes.yml".to_owned();
+        github.state().runs.add(Run { id, workflow_path, ..nightly(1, "failure") });
+    }
+    assert_check(&doctor(&github, &[]).run(), "nightly", "ok", ": success");
+}
+
+#[test]
 fn nightly_that_was_just_written_counts_as_not_checked_until_its_first_night() {
     let github = StandIn::start().unwrap();
     let world = &github.state().world;
     world.add_repo("acme/backend");
     world.put_file("acme/backend", FILE, workflow());
     let since = |hours| Timestamp::now() - SignedDuration::from_hours(hours);
+    for n in 0..100 {
+        // GitHub lists 100 workflows on a page.
+        world.put_workflow_since("acme/backend", &format!(".github/workflows/a{n}.yml"), since(72));
+    }
     world.put_workflow_since("acme/backend", FILE, since(3));
     let ran = doctor(&github, &[]).run().expect_code(0);
     assert_check(&ran, "nightly", "not-checked", "wait for its first night");
@@ -350,6 +364,10 @@ fn callback_variable_is_looked_up_in_the_repository_and_its_organisation() {
     world.put_file("acme/backend", FILE, reads(dispatched));
     assert_check(&run(), "callback-variable", "warning", "names its address in each dispatch");
     let url = "https://relay.example.org/github/callback";
+    for n in 0..30 {
+        // GitHub lists 30 variables on a page.
+        world.put_organisation_variable("acme/backend", &format!("A_{n}"), "x");
+    }
     world.put_organisation_variable("acme/backend", "CRCR_CALLBACK_URL", url);
     assert_check(&run(), "callback-variable", "ok", url);
     world.put_variables("acme/backend", &[("CRCR_CALLBACK_URL", "http://relay.example.org")]);

@@ -354,6 +354,7 @@ impl Runs {
 pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/runs", get(list))
+        .route("/repos/{owner}/{repo}/actions/workflows/{file}/runs", get(list_of_workflow))
         .route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
         .route("/repos/{owner}/{repo}/actions/runs/{run}/attempts/{attempt}", get(show_attempt))
         .route("/repos/{owner}/{repo}/actions/runs/{run}/attempts/{attempt}/jobs", get(jobs))
@@ -363,6 +364,8 @@ pub(crate) fn routes() -> Router<Arc<State>> {
 struct ListFilters {
     event: Option<String>,
     created: Option<String>,
+    /// A run's status or its conclusion.
+    status: Option<String>,
     #[serde(flatten)]
     page: Page,
 }
@@ -370,7 +373,6 @@ struct ListFilters {
 /// How many runs GitHub pages through when they are filtered.
 const LISTED_RUNS: usize = 1000;
 
-/// The newest runs first, a page of at most 100 of the first 1,000.
 async fn list(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
@@ -379,12 +381,37 @@ async fn list(
 ) -> Result<Response, Response> {
     state.traffic.pass("runs", &peer).await?;
     let repository = format!("{owner}/{repo}");
+    Ok(listed(&state, &filters, |run| run.is_of(&repository)))
+}
+
+/// The runs of a workflow, by the name of its file.
+async fn list_of_workflow(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path((owner, repo, file)): Path<(String, String, String)>,
+    Query(filters): Query<ListFilters>,
+) -> Result<Response, Response> {
+    state.traffic.pass("runs", &peer).await?;
+    let repository = format!("{owner}/{repo}");
+    let is_of_file = |run: &Run| {
+        let path = run.workflow_path.split('@').next().unwrap_or_default();
+        path.rsplit('/').next() == Some(file.as_str())
+    };
+    Ok(listed(&state, &filters, |run| run.is_of(&repository) && is_of_file(run)))
+}
+
+/// The newest runs first, a page of at most 100 of the first 1,000.
+fn listed(state: &State, filters: &ListFilters, is_listed: impl Fn(&Run) -> bool) -> Response {
     let created = filters.created.as_deref().and_then(|range| range.split_once(".."));
     let created: Option<(Timestamp, Timestamp)> =
         created.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     let wanted = |run: &&Arc<Run>| {
-        run.is_of(&repository)
+        let is_in = |status: &String| {
+            *status == run.status || Some(status.as_str()) == run.conclusion.as_deref()
+        };
+        is_listed(run)
             && filters.event.as_ref().is_none_or(|event| *event == run.event)
+            && filters.status.as_ref().is_none_or(is_in)
             && created.is_none_or(|(from, to)| from <= run.created_at && run.created_at <= to)
     };
     let known = state.runs.lock();
@@ -392,7 +419,7 @@ async fn list(
     let (skipped, size) = filters.page.range();
     let page = found.iter().take(LISTED_RUNS).skip(skipped).take(size);
     let runs: Vec<_> = page.map(|run| run.api(state.origin())).collect();
-    Ok(Json(json!({ "total_count": found.len(), "workflow_runs": runs })).into_response())
+    Json(json!({ "total_count": found.len(), "workflow_runs": runs })).into_response()
 }
 
 async fn show(

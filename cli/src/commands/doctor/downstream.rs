@@ -230,14 +230,17 @@ impl DownstreamCheck<'_> {
                  --nightly` writes one",
             ));
         }
-        let runs = match self.lookup.completed_runs(self.name(), "schedule").await {
-            Err(GithubError::Forbidden(why)) => {
-                let message = format!("the runs can't be listed: {why}");
-                return Ok(CheckResult::not_checked(CHECK, message));
+        let mut runs = vec![];
+        for path in &paths {
+            match self.lookup.newest_completed_run(self.name(), path, "schedule").await {
+                Err(GithubError::Forbidden(why)) => {
+                    let message = format!("the runs can't be listed: {why}");
+                    return Ok(CheckResult::not_checked(CHECK, message));
+                }
+                newest => runs.extend(newest?),
             }
-            other => other?,
-        };
-        let run = runs.into_iter().filter(|run| paths.contains(&&*run.path)).max_by_key(started_at);
+        }
+        let run = runs.into_iter().max_by_key(started_at);
         let Some((run, at)) = run.and_then(|run| started_at(&run).map(|at| (run, at))) else {
             if let Some(young) = self.young_workflow(&paths).await? {
                 return Ok(CheckResult::not_checked(CHECK, young));

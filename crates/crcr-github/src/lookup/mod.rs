@@ -35,6 +35,10 @@ const MAX_WORKFLOW_BYTES: usize = 1024 * 1024;
 
 /// Each page has 100 reviews.
 const MAX_REVIEW_PAGES: u32 = 10;
+/// GitHub's maximum for variables.
+const VARIABLES_PER_PAGE: usize = 30;
+/// An organisation has at most 1,000 variables.
+const MAX_VARIABLE_PAGES: usize = 1000_usize.div_ceil(VARIABLES_PER_PAGE);
 
 /// Asks GitHub whether names exist, with a cache of the answers.
 pub struct GithubLookup {
@@ -285,34 +289,29 @@ impl GithubLookup {
         }
     }
 
-    /// The newest runs that `event` started and that have ended, at most 100.
-    pub async fn completed_runs(
+    /// The newest run of the workflow with this path that `event` started and that has ended. Only this workflow's runs
+    /// are listed: others may have hundreds since.
+    pub async fn newest_completed_run(
         &self,
         repo: &str,
+        path: &str,
         event: &str,
-    ) -> Result<Vec<WorkflowRun>, GithubError> {
-        let query = format!("/actions/runs?event={}&status=completed&per_page=100", encoded(event));
-        let keep = |answer: &Value| {
-            let runs = answer["workflow_runs"].as_array().map(Vec::as_slice).unwrap_or_default();
-            runs.iter().filter(|run| run["status"] == "completed").cloned().collect()
-        };
-        let path = format!("{}{query}", repo_path(repo));
-        Ok(self.json(&path, keep).await?.unwrap_or_default())
+    ) -> Result<Option<WorkflowRun>, GithubError> {
+        let query = format!("runs?event={}&status=completed&per_page=1", encoded(event));
+        let list = format!("{}/{query}", workflow_path(repo, path));
+        let keep = |answer: &Value| answer["workflow_runs"][0].clone();
+        Ok(self.json::<Option<WorkflowRun>>(&list, keep).await?.flatten())
     }
 
-    /// When the workflow with this path came to the repository; `None` where GitHub doesn't list it.
+    /// When the workflow with this path came to the repository; `None` where GitHub doesn't have it.
     pub async fn workflow_since(
         &self,
         repo: &str,
         path: &str,
     ) -> Result<Option<Timestamp>, GithubError> {
-        let keep = |answer: &Value| {
-            let all = answer["workflows"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let found = all.iter().find(|workflow| workflow["path"] == path);
-            found.map_or(Value::Null, |workflow| workflow["created_at"].clone())
-        };
-        let list = format!("{}/actions/workflows?per_page=100", repo_path(repo));
-        Ok(self.json::<Option<Timestamp>>(&list, keep).await?.flatten())
+        let keep = |answer: &Value| answer["created_at"].clone();
+        let found = self.json::<Option<Timestamp>>(&workflow_path(repo, path), keep).await?;
+        Ok(found.flatten())
     }
 
     /// A variable for workflows of the repository, its own or one that its organisation shares with it.
@@ -334,14 +333,19 @@ impl GithubLookup {
         let keep = |answer: &Value| {
             let all = answer["variables"].as_array().map(Vec::as_slice).unwrap_or_default();
             let found = all.iter().find(|variable| variable["name"] == name);
-            found.map_or(Value::Null, |variable| variable["value"].clone())
+            json!([all.len(), found.map(|variable| &variable["value"])])
         };
-        let shared = format!("{actions}/organization-variables?per_page=30");
-        match self.json::<Option<String>>(&shared, keep).await {
-            Ok(found) => Ok(found.flatten().map_or(Variable::Missing, Variable::Value)),
-            Err(GithubError::Forbidden(_)) => Ok(Variable::Missing),
-            Err(error) => Err(error),
+        for page in 1..=MAX_VARIABLE_PAGES {
+            let query = format!("per_page={VARIABLES_PER_PAGE}&page={page}");
+            let shared = format!("{actions}/organization-variables?{query}");
+            match self.json::<(usize, Option<String>)>(&shared, keep).await {
+                Ok(Some((_, Some(value)))) => return Ok(Variable::Value(value)),
+                Ok(Some((VARIABLES_PER_PAGE, None))) => {}
+                Ok(_) | Err(GithubError::Forbidden(_)) => break,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(Variable::Missing)
     }
 
     /// How `sub` starts in the OIDC tokens of the repository's jobs.
@@ -458,6 +462,14 @@ impl GithubLookup {
             *self.limited_until.lock() = reset;
         }
     }
+}
+
+/// A workflow by the name of its file.
+///
+/// <https://docs.github.com/en/rest/actions/workflows#get-a-workflow>
+fn workflow_path(repo: &str, path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    format!("{}/actions/workflows/{}", repo_path(repo), encoded(file))
 }
 
 fn malformed(path: &str, error: &serde_json::Error) -> GithubError {

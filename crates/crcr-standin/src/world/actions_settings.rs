@@ -12,10 +12,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::World;
-use super::api::{ApiResult, refusal};
+use super::api::{ApiResult, page, page_of, refusal};
 use super::model::{WorldRepo, user};
 use super::repo_call::{Below, RepoCall};
 use crate::State;
+
+/// How many variables a page has if the caller names no number, and at most.
+const VARIABLES_PER_PAGE: (usize, usize) = (10, 30);
 
 #[derive(Debug, Default)]
 pub(crate) struct ActionsSettings {
@@ -65,6 +68,7 @@ pub(crate) fn routes() -> Router<Arc<State>> {
         .route("/repos/{owner}/{repo}/actions/variables/{variable}", get(variable))
         .route("/repos/{owner}/{repo}/actions/organization-variables", get(organisation_variables))
         .route("/repos/{owner}/{repo}/actions/workflows", get(workflows))
+        .route("/repos/{owner}/{repo}/actions/workflows/{file}", get(workflow))
         .route("/repos/{owner}/{repo}/actions/oidc/customization/sub", get(subject))
 }
 
@@ -84,9 +88,9 @@ fn visible(repo: &WorldRepo) -> Result<&BTreeMap<String, String>, axum::response
     repo.settings.variables.as_ref().ok_or_else(hidden)
 }
 
-fn listed(variables: &BTreeMap<String, String>) -> Value {
+fn listed(query: Option<&str>, variables: &BTreeMap<String, String>) -> Value {
     let all: Vec<_> = variables.iter().map(|(name, value)| one(name, value)).collect();
-    json!({ "total_count": all.len(), "variables": all })
+    json!({ "total_count": all.len(), "variables": page_of(query, all, VARIABLES_PER_PAGE) })
 }
 
 fn one(name: &str, value: &str) -> Value {
@@ -99,7 +103,7 @@ fn one(name: &str, value: &str) -> Value {
 async fn variables(call: RepoCall) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "actions_variables", "read")?;
-    Ok(Json(listed(visible(repo)?)).into_response())
+    Ok(Json(listed(call.uri.query(), visible(repo)?)).into_response())
 }
 
 async fn variable(call: RepoCall, Path((.., variable)): Below<String>) -> ApiResult {
@@ -110,25 +114,33 @@ async fn variable(call: RepoCall, Path((.., variable)): Below<String>) -> ApiRes
 }
 
 async fn organisation_variables(call: RepoCall) -> ApiResult {
-    let answer = |repo: &WorldRepo| Some(listed(&repo.settings.organisation_variables));
+    let query = call.uri.query();
+    let answer = |repo: &WorldRepo| Some(listed(query, &repo.settings.organisation_variables));
     read(&call, "actions_variables", answer)
+}
+
+fn all_workflows(repo: &WorldRepo) -> Vec<Value> {
+    let since = repo.settings.workflows_since.iter().enumerate();
+    let all = since.map(|(n, (path, since))| {
+        json!({
+            "id": n + 1, "name": path, "path": path, "state": "active",
+            "created_at": since, "updated_at": since,
+        })
+    });
+    all.collect()
 }
 
 async fn workflows(call: RepoCall) -> ApiResult {
     read(&call, "actions", |repo| {
-        let since = &repo.settings.workflows_since;
-        let all: Vec<_> = since
-            .iter()
-            .enumerate()
-            .map(|(n, (path, since))| {
-                json!({
-                    "id": n + 1, "name": path, "path": path, "state": "active",
-                    "created_at": since, "updated_at": since,
-                })
-            })
-            .collect();
-        Some(json!({ "total_count": all.len(), "workflows": all }))
+        let all = all_workflows(repo);
+        Some(json!({ "total_count": all.len(), "workflows": page(call.uri.query(), all) }))
     })
+}
+
+/// A workflow by the name of its file.
+async fn workflow(call: RepoCall, Path((.., file)): Below<String>) -> ApiResult {
+    let path = format!(".github/workflows/{file}");
+    read(&call, "actions", |repo| all_workflows(repo).into_iter().find(|it| it["path"] == path))
 }
 
 async fn subject(call: RepoCall) -> ApiResult {

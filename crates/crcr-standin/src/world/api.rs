@@ -75,12 +75,21 @@ pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Resp
 
 /// The page of a list that the query asks for.
 pub(crate) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
+    page_of(query, all, (30, 100))
+}
+
+/// [`page`] of a list with its own page sizes: the usual one and the largest.
+pub(crate) fn page_of(
+    query: Option<&str>,
+    all: Vec<Value>,
+    (usual, most): (usize, usize),
+) -> Vec<Value> {
     let number = |name: &str, default: usize| {
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let found = pairs.into_iter().find(|(key, _)| key == name);
         found.and_then(|(_, value)| value.parse::<usize>().ok()).unwrap_or(default)
     };
-    let per_page = number("per_page", 30).clamp(1, 100);
+    let per_page = number("per_page", usual).clamp(1, most);
     all.into_iter().skip(number("page", 1).saturating_sub(1) * per_page).take(per_page).collect()
 }
 
