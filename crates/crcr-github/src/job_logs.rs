@@ -43,7 +43,7 @@ impl GithubApp {
         job_id: u64,
     ) -> Result<JobLogBody, GithubError> {
         let request = log_request(repo, job_id);
-        let url = location_of(&request, self.call(repo, READ, &request).await, "the log")?;
+        let url = location_of(&request, self.call_renamed(repo, READ, &request).await, "the log")?;
         follow(http, &request, &url).await
     }
 }

@@ -14,7 +14,7 @@ use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::null_as_default;
-use crate::rest::{RestClient, RestRequest, all_pages, repo_path};
+use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
 use crate::runs::{JobPage, WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
@@ -149,9 +149,8 @@ impl ActionsApi {
     pub async fn archive_url(&self, repo: &str, id: u64) -> Result<SecretString, GithubError> {
         let path = format!("{}/actions/artifacts/{id}/zip", repo_path(repo));
         let request = RestRequest::get(path);
-        let location = || async {
-            location_of(&request, self.client.send(&request, &self.token).await, "the artifact")
-        };
+        let location =
+            || async { location_of(&request, self.send(&request).await, "the artifact") };
         self.client.with_retries(self.retry, location).await
     }
 
@@ -159,14 +158,28 @@ impl ActionsApi {
     pub async fn job_log(&self, repo: &str, job_id: u64) -> Result<JobLogBody, GithubError> {
         let request = log_request(repo, job_id);
         let open = || async {
-            let answer = self.client.send(&request, &self.token).await;
+            let answer = self.send(&request).await;
             follow(&self.http, &request, &location_of(&request, answer, "the log")?).await
         };
         self.client.with_retries(self.retry, open).await
     }
 
     async fn get_json<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, GithubError> {
-        self.client.json_with_retries(&request, &self.token, self.retry).await
+        let read = || async { self.client.read_json(&request, self.send(&request).await?).await };
+        self.client.with_retries(self.retry, read).await
+    }
+
+    /// Sends a call, also of a repository that has another name now: GitHub redirects to its number.
+    async fn send(&self, request: &RestRequest) -> Result<RestResponse, GithubError> {
+        match self.client.send(request, &self.token).await {
+            Err(GithubError::Moved { call, to }) => {
+                let Some(path) = path_by_number(&to) else {
+                    return Err(GithubError::Moved { call, to });
+                };
+                self.client.send(&request.at(path), &self.token).await
+            }
+            sent => sent,
+        }
     }
 }
 
@@ -208,6 +221,23 @@ mod tests {
         let all = actions.run_artifacts("acme/upstream", 42).await.unwrap();
         assert_eq!(all.len(), 105);
         assert_eq!(all.iter().filter(|artifact| artifact.expired).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn renamed_repository_is_read_by_its_number() {
+        let (server, actions) = actions().await;
+        let (old, new) =
+            ("/repos/acme/old/actions/artifacts/9", "/repositories/7/actions/artifacts/9");
+        let moved = format!("{}{new}", server.uri());
+        Mock::given(path(old))
+            .respond_with(ResponseTemplate::new(301).insert_header("location", moved))
+            .mount(&server)
+            .await;
+        Mock::given(path(new))
+            .respond_with(ResponseTemplate::new(200).set_body_json(json!({"id": 9, "name": "n"})))
+            .mount(&server)
+            .await;
+        assert_eq!(actions.artifact("acme/old", 9).await.unwrap().id, 9);
     }
 
     #[tokio::test]

@@ -563,3 +563,29 @@ async fn a_renamed_repository_is_told_by_its_new_name_and_not_tried_again() {
     assert!(error.to_string().contains("`acme/renamed`"), "{error}");
     assert_eq!(world(&github).take_dispatches().len(), 1);
 }
+
+#[tokio::test]
+async fn every_call_by_a_renamed_repositorys_old_name_is_redirected_and_logs_of_its_jobs_are_read()
+{
+    let (github, app) = set_up();
+    world(&github).put_job_log(REPO, 7, "a line");
+    world(&github).put_file(REPO, "a", "b");
+    world(&github).rename_repo(REPO, "acme/renamed");
+    let error = app.contents(REPO, "a", None, None, 10).await.unwrap_err();
+    assert!(matches!(error, GithubError::Moved { .. }), "{error:?}");
+    let sha = "a1".repeat(20);
+    let error = app.create_check_run(REPO, &sha, &completed("success")).await.unwrap_err();
+    assert!(matches!(error, GithubError::Moved { .. }), "{error:?}");
+    let mut log = app.job_log(&http::client().unwrap(), REPO, 7).await.unwrap();
+    assert_eq!(log.next().await.unwrap().unwrap(), "a line");
+}
+
+#[tokio::test]
+async fn archived_repository_is_read_and_takes_no_change() {
+    let (github, app) = set_up();
+    world(&github).put_file(REPO, "a", "b");
+    world(&github).archive_repo(REPO);
+    assert!(app.contents(REPO, "a", None, None, 10).await.is_ok());
+    let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
+    assert!(matches!(&error, GithubError::Forbidden(why) if why.contains("archived")), "{error}");
+}

@@ -52,6 +52,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .merge(hook_log::routes())
         .merge(lookups::routes())
         .merge(actions_settings::routes())
+        .layer(middleware::from_fn_with_state(Arc::clone(state), lookups::redirect_renamed))
         .layer(middleware::from_fn_with_state(Arc::clone(state), calls::observe));
     Router::new().nest("/api/v3", routes.clone()).merge(routes).merge(job_logs::storage())
 }
@@ -109,10 +110,6 @@ async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult
 async fn installation(call: RepoCall) -> ApiResult {
     call.state.world.check_app(&call.headers, call.state.clock.now())?;
     let inner = call.state.world.lock();
-    let to = StatusCode::MOVED_PERMANENTLY;
-    if let Some(moved) = inner.moved_to(&call.name, "/installation", to, call.state.origin()) {
-        return Ok(moved);
-    }
     let found = inner.repo(&call.name).and_then(|repo| repo.installation);
     let known = found.and_then(|id| Some((id, inner.installations.get(&id)?)));
     let (id, installation) = known.ok_or_else(|| refusal(404, "Not Found"))?;
@@ -154,11 +151,6 @@ async fn dispatch(call: RepoCall, body: Bytes) -> ApiResult {
         client_payload: serde_json::Map<String, Value>,
     }
     let mut inner = call.state.world.lock();
-    // GitHub answers 307 and not 301, which keeps the method POST.
-    let to = StatusCode::TEMPORARY_REDIRECT;
-    if let Some(moved) = inner.moved_to(&call.name, "/dispatches", to, call.state.origin()) {
-        return Ok(moved);
-    }
     let repo = call.permitted(&mut inner, "contents", "write")?;
     let repository = repo.full_name.clone();
     let body: Body = parse(&body)?;

@@ -221,6 +221,9 @@ impl WorldState {
         if !allows(token.permissions.get(permission).map(String::as_str), level) {
             return Err(refusal(403, "Resource not accessible by integration"));
         }
+        if repo.archived && !reads {
+            return Err(refusal(403, "Repository was archived so is read-only."));
+        }
         Ok(repo)
     }
 }

@@ -97,7 +97,37 @@ impl WorldState {
     }
 }
 
-/// Calls about the runs of a renamed repository are redirected to its number, and calls by number mean the repository.
+/// Routes whose calls aren't recorded, in front of which nothing else redirects.
+const UNOBSERVED: [&str; 3] = ["actions/runs", "actions/artifacts", "actions/workflows"];
+
+/// The redirect of a call by a renamed repository's old name.
+fn redirect_of(state: &State, request: &Request) -> Option<Response> {
+    let uri = request.uri();
+    let (owner, rest) = uri.path().strip_prefix("/repos/")?.split_once('/')?;
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (name, below) = (format!("{owner}/{}", &rest[..end]), &rest[end..]);
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // GitHub answers 307 to others, which keeps their method.
+    let status = match *request.method() {
+        Method::GET => StatusCode::MOVED_PERMANENTLY,
+        _ => StatusCode::TEMPORARY_REDIRECT,
+    };
+    state.world.lock().moved_to(&name, &format!("{below}{query}"), status, state.origin())
+}
+
+/// Calls by a renamed repository's old name are redirected to its number.
+pub(crate) async fn redirect_renamed(
+    Shared(state): Shared<Arc<State>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match redirect_of(&state, &request) {
+        Some(moved) => moved,
+        None => next.run(request).await,
+    }
+}
+
+/// Calls by number mean the repository, whatever its name is.
 pub(crate) async fn by_number(
     Shared(state): Shared<Arc<State>>,
     mut request: Request,
@@ -105,16 +135,9 @@ pub(crate) async fn by_number(
 ) -> Response {
     let uri = request.uri().clone();
     let parts: Vec<&str> = uri.path().splitn(5, '/').collect();
-    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     match parts[..] {
-        ["", "repos", owner, repo, below] if below.starts_with("actions/runs") => {
-            let (name, below) = (format!("{owner}/{repo}"), format!("/{below}{query}"));
-            let status = match *request.method() {
-                Method::GET => StatusCode::MOVED_PERMANENTLY,
-                _ => StatusCode::TEMPORARY_REDIRECT,
-            };
-            let moved = state.world.lock().moved_to(&name, &below, status, state.origin());
-            if let Some(moved) = moved {
+        ["", "repos", _, _, below] if UNOBSERVED.iter().any(|path| below.starts_with(path)) => {
+            if let Some(moved) = redirect_of(&state, &request) {
                 return moved;
             }
         }
@@ -123,6 +146,7 @@ pub(crate) async fn by_number(
             let mut all = inner.repos.values();
             let found = all.find(|repo| repo.id.to_string() == id).map(|repo| &repo.full_name);
             let below = [&[first], rest].concat().join("/");
+            let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
             let to = found.map(|name| format!("/repos/{name}/{below}{query}"));
             drop(inner);
             if let Some(Ok(to)) = to.map(|to| to.parse()) {
@@ -174,11 +198,6 @@ async fn rate_limit(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> Ap
 
 async fn repository(call: RepoCall) -> ApiResult {
     let mut inner = call.state.world.lock();
-    if let Some(moved) =
-        inner.moved_to(&call.name, "", StatusCode::MOVED_PERMANENTLY, call.state.origin())
-    {
-        return Ok(moved);
-    }
     let repo = call.permitted(&mut inner, "metadata", "read")?;
     Ok(conditional(&call.headers, &repo.json(call.state.origin())))
 }
