@@ -219,6 +219,17 @@ async fn recovered_backend_keeps_its_level_and_its_branch_is_deleted() {
 }
 
 #[tokio::test]
+async fn pull_request_whose_description_is_as_long_as_github_takes_is_closed() {
+    let up = Upstream::with_results().await;
+    up.actions(STRICT, &[]);
+    let number = up.open_pull().unwrap().number;
+    up.world().change_pull(UPSTREAM, number, |pull| pull.body = "é".repeat(65_536));
+    assert_eq!(up.actions(EASY, &[]), ["basalt close", "aurora close"]);
+    let pull = up.world().pull(UPSTREAM, number).unwrap();
+    assert!(!pull.open && pull.body.starts_with("Closed: ") && pull.body.ends_with('é'));
+}
+
+#[tokio::test]
 async fn backend_without_results_is_listed_and_never_demoted() {
     let up = Upstream::new(vec![]).await;
     assert_eq!(up.actions(STRICT, &[]), ["basalt no_data", "aurora no_data"]);

@@ -32,8 +32,8 @@ const JWT_LIFE: Duration = Duration::from_secs(9 * 60);
 const JWT_BACKDATE: Duration = Duration::from_secs(60);
 /// A token isn't used in the last minutes of its hour, so that no call outlives it.
 const TOKEN_MARGIN: Duration = Duration::from_secs(5 * 60);
-/// The most pages of a list that are read; 100 entries each.
-const MAX_PAGES: u32 = 20;
+/// The most entries of a list that are read.
+const MAX_ENTRIES: usize = 2_000;
 
 /// Permissions of an installation token, like `contents: write`.
 pub(crate) type Permissions = &'static [(&'static str, &'static str)];
@@ -318,15 +318,16 @@ impl GithubApp {
         self.client.read_json(&request, response).await
     }
 
-    /// All pages of a list, at most 2,000 entries. `P` is one page, as GitHub wraps it.
+    /// All pages of a list, at most [`MAX_ENTRIES`]. `P` is one page, as GitHub wraps it.
     pub(crate) async fn list<T, P: DeserializeOwned + Into<Vec<T>>>(
         &self,
         repo: &str,
         permissions: Permissions,
         path: &str,
+        per_page: usize,
     ) -> Result<Vec<T>, GithubError> {
         let get = |request| self.call_json::<P>(repo, permissions, request);
-        all_pages(path, MAX_PAGES, get).await
+        all_pages(path, (per_page, MAX_ENTRIES / per_page), get).await
     }
 
     pub(crate) fn client(&self) -> &RestClient {

@@ -21,13 +21,17 @@ use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::null_as_default;
-use crate::rest::{RAW, RestClient, RestRequest, all_pages, contents_path, encoded, repo_path};
+use crate::rest::{
+    LONG_TEXTS_PER_PAGE, PAGE_SIZE, RAW, RestClient, RestRequest, all_pages, contents_path,
+    encoded, repo_path,
+};
 use crate::{ClientSetupError, SecureUrl};
 
-/// The most pages that are read, of 100 entries.
-const MAX_PAGES: u32 = 10;
-/// A description has up to 65,536 characters, and an answer may have 8 MiB.
-pub const OPEN_PULLS_PER_PAGE: usize = 25;
+/// The most pages of branches, and of a branch's pull requests, that are read.
+const MAX_PAGES: usize = 10;
+/// The longest description that GitHub takes.
+const MAX_BODY_CHARS: usize = 65_536;
+pub const OPEN_PULLS_PER_PAGE: usize = LONG_TEXTS_PER_PAGE;
 const READ_CONTENTS: Permissions = &[("contents", "read")];
 const READ_PULLS: Permissions = &[("pull_requests", "read")];
 
@@ -157,7 +161,8 @@ impl RepositoryApi {
     pub async fn branches_with(&self, prefix: &str) -> Result<Vec<BranchHead>, GithubError> {
         let path = self.ref_path("matching-refs", prefix);
         let refs: Vec<RefJson> =
-            all_pages(&path, MAX_PAGES, |request| self.json::<Vec<RefJson>>(request)).await?;
+            all_pages(&path, (PAGE_SIZE, MAX_PAGES), |request| self.json::<Vec<RefJson>>(request))
+                .await?;
         let of_branch = |found: RefJson| {
             let branch = found.name.strip_prefix("refs/heads/")?.to_owned();
             Some(BranchHead { branch, sha: found.object.sha })
@@ -230,8 +235,9 @@ impl RepositoryApi {
         let owner = self.repo.split('/').next().unwrap_or_default();
         let head = encoded(&format!("{owner}:{branch}"));
         let path = self.path(&format!("/pulls?state=all&head={head}"));
+        let pages = (LONG_TEXTS_PER_PAGE, MAX_PAGES);
         let pulls: Vec<PullJson> =
-            all_pages(&path, MAX_PAGES, |request| self.json::<Vec<PullJson>>(request)).await?;
+            all_pages(&path, pages, |request| self.json::<Vec<PullJson>>(request)).await?;
         let own = pulls.into_iter().filter_map(|pull| pull.own(&self.repo));
         let mut own: Vec<_> = own.filter(|pull| pull.branch == branch).collect();
         own.sort_by_key(|pull| std::cmp::Reverse(pull.number));
@@ -256,7 +262,9 @@ impl RepositoryApi {
         self.patch_pull(number, &json!({ "title": title, "body": body })).await
     }
 
+    /// Cuts a description that is too long, because somebody has written into it.
     pub async fn close_pull(&self, number: u64, body: &str) -> Result<(), GithubError> {
+        let body = body.char_indices().nth(MAX_BODY_CHARS).map_or(body, |(end, _)| &body[..end]);
         self.patch_pull(number, &json!({ "state": "closed", "body": body })).await
     }
 
@@ -321,13 +329,16 @@ impl GithubApp {
     ) -> Result<Vec<OwnPull>, GithubError> {
         let segments: Vec<_> = prefix.split('/').map(encoded).collect();
         let path = format!("{}/git/matching-refs/heads/{}", repo_path(repo), segments.join("/"));
-        let refs = self.list::<RefJson, Vec<RefJson>>(repo, READ_CONTENTS, &path).await?;
+        let refs =
+            self.list::<RefJson, Vec<RefJson>>(repo, READ_CONTENTS, &path, PAGE_SIZE).await?;
         let owner = repo.split('/').next().unwrap_or_default();
         let mut pulls = Vec::new();
         for branch in refs.iter().filter_map(|found| found.name.strip_prefix("refs/heads/")) {
             let head = encoded(&format!("{owner}:{branch}"));
             let path = format!("{}/pulls?state=open&head={head}", repo_path(repo));
-            let found = self.list::<PullJson, Vec<PullJson>>(repo, READ_PULLS, &path).await?;
+            let found = self
+                .list::<PullJson, Vec<PullJson>>(repo, READ_PULLS, &path, LONG_TEXTS_PER_PAGE)
+                .await?;
             let own = found.into_iter().filter_map(|pull| pull.own(repo));
             pulls.extend(own.filter(|pull| pull.branch == branch));
         }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::null_as_default;
-use crate::rest::{RestRequest, encoded, repo_path};
+use crate::rest::{LONG_TEXTS_PER_PAGE, RestRequest, encoded, repo_path};
 
 const WRITE: Permissions = &[("checks", "write")];
 const READ: Permissions = &[("checks", "read")];
@@ -122,7 +122,7 @@ impl GithubApp {
         suite: u64,
     ) -> Result<Vec<ListedCheckRun>, GithubError> {
         let path = format!("{}/check-suites/{suite}/check-runs", repo_path(repo));
-        self.list::<_, CheckRunPage>(repo, READ, &path).await
+        self.list::<_, CheckRunPage>(repo, READ, &path, LONG_TEXTS_PER_PAGE).await
     }
 
     /// This App's own check runs `name` on commit `sha` of `repo`, newest first: only the newest counts, and GitHub keeps
@@ -141,7 +141,8 @@ impl GithubApp {
         if let Ok(id) = self.id().parse::<u64>() {
             path.push_str(&format!("&app_id={id}"));
         }
-        let mut listed = self.list::<_, CheckRunPage>(repo, READ, &path).await?;
+        let mut listed =
+            self.list::<_, CheckRunPage>(repo, READ, &path, LONG_TEXTS_PER_PAGE).await?;
         listed.retain(|run| {
             run.app.as_ref().is_some_and(|app| {
                 app.id.to_string() == self.id() || app.client_id.as_deref() == Some(self.id())

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::null_as_default;
-use crate::rest::{RestRequest, repo_path};
+use crate::rest::{LONG_TEXTS_PER_PAGE, PAGE_SIZE, RestRequest, repo_path};
 
 const WRITE: Permissions = &[("pull_requests", "write")];
 const READ: Permissions = &[("pull_requests", "read")];
@@ -43,7 +43,7 @@ impl GithubApp {
         number: u64,
     ) -> Result<Vec<PullRequestComment>, GithubError> {
         let path = format!("{}/issues/{number}/comments", repo_path(repo));
-        self.list::<_, Vec<_>>(repo, READ, &path).await
+        self.list::<_, Vec<_>>(repo, READ, &path, LONG_TEXTS_PER_PAGE).await
     }
 
     /// Adds a comment to pull request `number` of `repo`; returns the comment's number.
@@ -65,7 +65,7 @@ impl GithubApp {
             name: String,
         }
         let path = format!("{}/issues/{number}/labels", repo_path(repo));
-        let labels = self.list::<Label, Vec<Label>>(repo, READ, &path).await?;
+        let labels = self.list::<Label, Vec<Label>>(repo, READ, &path, PAGE_SIZE).await?;
         Ok(labels.into_iter().map(|label| label.name).collect())
     }
 }

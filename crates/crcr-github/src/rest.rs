@@ -44,7 +44,9 @@ const MAX_ACCOUNTS: usize = 1_000;
 /// The largest JSON answer that is read, in bytes.
 pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 /// Entries per page of a list; GitHub's maximum.
-const PAGE_SIZE: usize = 100;
+pub(crate) const PAGE_SIZE: usize = 100;
+/// The same where each entry has a text of up to 65,536 characters: an answer may have [`MAX_JSON_BYTES`].
+pub(crate) const LONG_TEXTS_PER_PAGE: usize = 25;
 /// Tries of a call whose answer isn't what GitHub documents.
 const MALFORMED_TRIES: u32 = 4;
 pub(crate) const JSON: &str = "application/vnd.github+json";
@@ -356,11 +358,11 @@ impl RestClient {
     }
 }
 
-/// The entries of a list, page by page, of at most `max_pages`. `get` fetches one page, which is an
+/// The entries of a list, page by page: `per_page` of them, at most `max_pages`. `get` fetches one page, which is an
 /// array or an object that has one.
 pub(crate) async fn all_pages<T, P, F>(
     path: &str,
-    max_pages: u32,
+    (per_page, max_pages): (usize, usize),
     get: impl Fn(RestRequest) -> F,
 ) -> Result<Vec<T>, GithubError>
 where
@@ -370,9 +372,9 @@ where
     let separator = if path.contains('?') { '&' } else { '?' };
     let mut all = Vec::new();
     for page in 1..=max_pages {
-        let path = format!("{path}{separator}per_page={PAGE_SIZE}&page={page}");
+        let path = format!("{path}{separator}per_page={per_page}&page={page}");
         let entries: Vec<T> = get(RestRequest::get(path)).await?.into();
-        let is_last = entries.len() < PAGE_SIZE;
+        let is_last = entries.len() < per_page;
         all.extend(entries);
         if is_last {
             break;

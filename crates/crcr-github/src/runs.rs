@@ -11,12 +11,12 @@ use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::HttpError;
 use crate::null_as_default;
-use crate::rest::{RestRequest, all_pages, repo_path, response_date};
+use crate::rest::{PAGE_SIZE, RestRequest, all_pages, repo_path, response_date};
 
 /// Pages of 100 runs.
 const RUN_PAGES: u32 = 10;
 /// Pages of 100 jobs.
-const JOB_PAGES: u32 = 10;
+const JOB_PAGES: usize = 10;
 /// If this many jobs of an attempt are read, there may be more of them.
 pub const MOST_JOBS: usize = 1000;
 /// GitHub's filtered lists end after this many, and then nobody can say whether there are more.
@@ -184,7 +184,7 @@ impl GithubApp {
         let (repository, attempt) = (repo_path(repo), attempt.max(1));
         let path = format!("{repository}/actions/runs/{run_id}/attempts/{attempt}/jobs");
         let get = |request| self.read_renamed::<JobPage>(repo, request);
-        all_pages(&path, JOB_PAGES, get).await
+        all_pages(&path, (PAGE_SIZE, JOB_PAGES), get).await
     }
 
     /// Re-runs the failed jobs of run number `run_id`.

@@ -14,12 +14,14 @@ use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::null_as_default;
-use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
+use crate::rest::{
+    PAGE_SIZE, RestClient, RestRequest, RestResponse, all_pages, path_by_number, repo_path,
+};
 use crate::runs::{JobPage, WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
 /// The most pages that are read, of 100 entries; a run has at most 500 artifacts per job.
-const MAX_PAGES: u32 = 100;
+const MAX_PAGES: usize = 100;
 
 /// GitHub's REST API for artifacts, with a token that has `actions: read`.
 #[derive(Debug, Clone)]
@@ -117,7 +119,7 @@ impl ActionsApi {
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GithubError> {
         let path = format!("{}/actions/runs/{run_id}/attempts/{attempt}/jobs", repo_path(repo));
-        all_pages(&path, MAX_PAGES, |request| self.get_json::<JobPage>(request)).await
+        all_pages(&path, (PAGE_SIZE, MAX_PAGES), |request| self.get_json::<JobPage>(request)).await
     }
 
     pub async fn default_branch(&self, repo: &str) -> Result<String, GithubError> {
@@ -136,7 +138,8 @@ impl ActionsApi {
         run_id: u64,
     ) -> Result<Vec<RunArtifact>, GithubError> {
         let path = format!("{}/actions/runs/{run_id}/artifacts", repo_path(repo));
-        all_pages(&path, MAX_PAGES, |request| self.get_json::<ArtifactPage>(request)).await
+        all_pages(&path, (PAGE_SIZE, MAX_PAGES), |request| self.get_json::<ArtifactPage>(request))
+            .await
     }
 
     /// Artifact number `id` of `repo`, of any run.

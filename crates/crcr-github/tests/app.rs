@@ -589,3 +589,36 @@ async fn archived_repository_is_read_and_takes_no_change() {
     let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
     assert!(matches!(&error, GithubError::Forbidden(why) if why.contains("archived")), "{error}");
 }
+
+#[tokio::test]
+async fn lists_of_the_longest_texts_are_read_to_their_end() {
+    let (github, app) = set_up();
+    let sha = "a1".repeat(20);
+    let pull = PullRequest::from_fork(7, REPO, &sha, github.state().clock.now());
+    world(&github).put_pull(REPO, pull);
+    let longest = "\u{1f389}".repeat(65_536);
+    for _ in 0..33 {
+        world(&github).comment(REPO, 7, "octocat", &longest);
+    }
+    assert_eq!(app.comments(REPO, 7).await.unwrap().len(), 33);
+    // Each line end is two bytes of JSON.
+    let output = CheckRunOutput { title: "Failed".to_owned(), summary: "\n".repeat(65_535) };
+    for n in 0..65 {
+        let (name, output) = (format!("crcr/{n}"), output.clone());
+        let run = CheckRun { name, output, ..completed("failure") };
+        app.create_check_run(REPO, &sha, &run).await.unwrap();
+    }
+    let suite = world(&github).check_runs(REPO)[0].suite;
+    assert_eq!(app.check_runs_of_suite(REPO, suite).await.unwrap().len(), 65);
+}
+
+#[tokio::test]
+async fn comment_that_github_does_not_take_is_refused_for_good() {
+    let (github, app) = set_up();
+    let pull = PullRequest::from_fork(7, REPO, &"e5".repeat(20), github.state().clock.now());
+    world(&github).put_pull(REPO, pull);
+    for text in [String::new(), "x".repeat(65_537)] {
+        let error = app.create_comment(REPO, 7, &text).await.unwrap_err();
+        assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
+    }
+}

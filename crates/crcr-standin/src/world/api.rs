@@ -28,6 +28,10 @@ pub(crate) type ApiResult = Result<Response, Response>;
 const PAYLOAD_KEYS: usize = 10;
 const PAYLOAD_CHARS: usize = 65_535;
 
+/// The most characters of a pull request's title, and of its description or a comment.
+pub(crate) const TITLE_CHARS: usize = 256;
+pub(crate) const TEXT_CHARS: usize = 65_536;
+
 /// All routes, at the root and below `/api/v3`, where GitHub Enterprise Server has them.
 pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
     let below = "/repos/{owner}/{repo}";
@@ -72,6 +76,15 @@ pub(crate) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Resp
         serde_json::from_slice(body).map_err(|_| refusal(400, "Problems parsing JSON"))?;
     serde_json::from_value(value)
         .map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))
+}
+
+/// Fails with GitHub's 422 for a text that is too long.
+pub(crate) fn check_length(field: &str, text: &str, most: usize) -> Result<(), Response> {
+    if text.chars().count() <= most {
+        return Ok(());
+    }
+    let why = format!("{field} is too long (maximum is {most} characters)");
+    Err(refusal(422, &format!("Validation Failed: {why}")))
 }
 
 /// The page of a list that the query asks for.
@@ -302,15 +315,24 @@ async fn comments(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
     })
 }
 
-#[derive(Deserialize)]
-struct CommentText {
-    body: String,
+/// The text of a comment to write.
+fn comment_text(body: &[u8]) -> Result<String, Response> {
+    #[derive(Deserialize)]
+    struct CommentText {
+        body: String,
+    }
+    let CommentText { body } = parse(body)?;
+    if body.trim().is_empty() {
+        return Err(refusal(422, "Validation Failed: Body cannot be blank"));
+    }
+    check_length("Body", &body, TEXT_CHARS)?;
+    Ok(body)
 }
 
 async fn create_comment(call: RepoCall, Path((.., number)): Below<u64>, body: Bytes) -> ApiResult {
     let id = call.state.world.lock().next_id();
     call.at_pull(number, "write", |repo| {
-        let CommentText { body } = parse(&body)?;
+        let body = comment_text(&body)?;
         let author = "crcr-stand-in[bot]".to_owned();
         let comment = Comment { id, number, body, author, seen: false };
         let answer = comment_json(&comment, &repo.full_name, call.state.origin());
@@ -322,7 +344,7 @@ async fn create_comment(call: RepoCall, Path((.., number)): Below<u64>, body: By
 async fn edit_comment(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "pull_requests", "write")?;
-    let CommentText { body } = parse(&body)?;
+    let body = comment_text(&body)?;
     let Some(comment) = repo.comments.iter_mut().find(|comment| comment.id == id) else {
         return Err(refusal(404, "Not Found"));
     };

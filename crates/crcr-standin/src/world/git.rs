@@ -16,10 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::World;
-use super::api::{ApiResult, page, parse, refusal};
+use super::api::{ApiResult, TEXT_CHARS, TITLE_CHARS, check_length, page, parse, refusal};
 use super::model::{Files, PullRequest, WorldCommit, WorldRepo, label};
 use super::repo_call::{Below, RepoCall};
 use crate::State;
+
+const LABEL_CHARS: usize = 50;
 
 impl World {
     /// A token as a job of `name` gets it in `GITHUB_TOKEN`, with these permissions.
@@ -299,6 +301,8 @@ async fn open_pull(call: RepoCall, body: Bytes) -> ApiResult {
     let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
     let repo = call.permitted(&mut inner, "pull_requests", "write")?;
     let Body { title, head, base, body } = parse(&body)?;
+    check_length("title", &title, TITLE_CHARS)?;
+    check_length("body", &body, TEXT_CHARS)?;
     let invalid = |why: &str| refusal(422, &format!("Validation Failed: {why}"));
     let (head_sha, base_sha) = (repo.branch_head(&head, now), repo.branch_head(&base, now));
     let head_sha = head_sha.ok_or_else(|| invalid("head is invalid"))?;
@@ -339,6 +343,8 @@ pub(crate) async fn edit_pull(
     let now = call.state.clock.now();
     call.at_pull(number, "write", |repo| {
         let change: Body = parse(&body)?;
+        check_length("title", change.title.as_deref().unwrap_or_default(), TITLE_CHARS)?;
+        check_length("body", change.body.as_deref().unwrap_or_default(), TEXT_CHARS)?;
         let pull = repo.pulls.get_mut(&number).ok_or_else(|| refusal(404, "Not Found"))?;
         pull.title = change.title.unwrap_or(std::mem::take(&mut pull.title));
         pull.body = change.body.unwrap_or(std::mem::take(&mut pull.body));
@@ -359,6 +365,7 @@ pub(crate) async fn add_labels(
     }
     call.at_pull(number, "write", |repo| {
         let Body { labels } = parse(&body)?;
+        labels.iter().try_for_each(|name| check_length("name", name, LABEL_CHARS))?;
         repo.labels.extend(labels.iter().cloned());
         let pull = repo.pulls.get_mut(&number).ok_or_else(|| refusal(404, "Not Found"))?;
         pull.labels.extend(labels);
