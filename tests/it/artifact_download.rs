@@ -459,6 +459,26 @@ fn artifacts_of_another_run_need_a_token() {
 }
 
 #[test]
+fn token_that_can_not_read_actions_is_told_what_it_needs() {
+    let world = World::new(Run::push());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
+    let job_token = |permission: &str| {
+        reader.github.state().world.job_token("acme/upstream", &[(permission, "read")])
+    };
+    let args = ["--name", "wheels", "--run-id", "4242", "--github-token"];
+    let run =
+        |token: &str| reader.step("download", &args).arg(token).env("GITHUB_RUN_ID", "5000").run();
+    let ran = run(&job_token("contents")).expect_code(1);
+    refused(
+        &ran,
+        "store-denied",
+        &["not accessible by integration", "`permissions: actions: read`"],
+    );
+    run(&job_token("actions")).expect_code(0);
+}
+
+#[test]
 fn artifacts_of_another_run_are_found_by_id() {
     let world = World::new(Run::push());
     let one = world.github("one", "application/zip", &zip(&[("a", 0o644, b"1")]));

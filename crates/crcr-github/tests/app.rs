@@ -622,3 +622,71 @@ async fn comment_that_github_does_not_take_is_refused_for_good() {
         assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
     }
 }
+
+#[tokio::test]
+async fn check_run_with_an_end_and_no_conclusion_is_refused() {
+    let (github, app) = set_up();
+    let sha = "a1".repeat(20);
+    world(&github).add_commit(REPO, &sha);
+    let ended = CheckRun {
+        status: "in_progress",
+        conclusion: None,
+        completed_at: Some(github.state().clock.now()),
+        ..completed("success")
+    };
+    let nameless = CheckRun { name: String::new(), ..completed("success") };
+    for run in [ended, nameless] {
+        let error = app.create_check_run(REPO, &sha, &run).await.unwrap_err();
+        assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn address_of_a_log_ends_after_a_minute_and_each_call_gets_a_new_one() {
+    let (github, app) = set_up();
+    world(&github).put_job_log(REPO, 7, "a line");
+    let client = http::client().unwrap();
+    let get = async |url: String| client.get(url).send().await.unwrap();
+    let redirect = get(format!("{}repos/{REPO}/actions/jobs/7/logs", github.url())).await;
+    let address = redirect.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(get(address.clone()).await.status(), 200);
+    github.state().clock.advance(Duration::from_secs(61));
+    assert_eq!(get(address).await.status(), 403);
+    let mut log = app.job_log(&client, REPO, 7).await.unwrap();
+    assert_eq!(log.next().await.unwrap().unwrap(), "a line");
+}
+
+#[tokio::test]
+async fn log_of_deliveries_goes_back_three_days() {
+    let (github, app) = set_up();
+    let delivery = world(&github).delivery("ping", &json!({}));
+    let id = world(&github).log_delivery(&delivery, github.state().clock.now(), false, 502);
+    app.redeliver(id).await.unwrap();
+    github.state().clock.advance(Duration::from_secs(3 * 24 * 3600 + 1));
+    assert_eq!(app.hook_deliveries(None).await.unwrap().deliveries, []);
+    let error = app.redeliver(id).await.unwrap_err();
+    assert!(matches!(error, GithubError::NotFound(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn clock_may_be_ahead_by_less_than_a_minute() {
+    let (github, _) = set_up();
+    for (ahead, is_accepted) in [(59, true), (90, false)] {
+        let identity = world(&github).app().clone();
+        let state = Arc::clone(github.state());
+        let clock = Arc::new(move || state.clock.now() + Duration::from_secs(ahead));
+        let key = identity.private_key.into();
+        let client = http::client().unwrap();
+        let app = GithubApp::new(client, &secure(github.url()), identity.id, &key, clock).unwrap();
+        assert_eq!(app.slug().await.is_ok(), is_accepted, "{ahead} s");
+    }
+}
+
+#[tokio::test]
+async fn token_in_the_long_form_of_2026_is_sent_as_it_is() {
+    let (github, app) = set_up();
+    let token = world(&github).job_token("acme/another", &[("contents", "read")]);
+    assert!(token.len() > 400 && token.matches('.').count() == 2, "{token}");
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
+    assert_eq!(world(&github).take_dispatches().len(), 1);
+}

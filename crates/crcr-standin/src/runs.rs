@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State as Shared};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -360,6 +360,17 @@ pub(crate) fn routes() -> Router<Arc<State>> {
         .route("/repos/{owner}/{repo}/actions/runs/{run}/attempts/{attempt}/jobs", get(jobs))
 }
 
+/// Counts a call, and checks its token if an installation has it.
+async fn admit(
+    state: &State,
+    operation: &'static str,
+    peer: &Peer,
+    headers: &HeaderMap,
+) -> Result<(), Response> {
+    state.traffic.pass(operation, peer).await?;
+    state.world.check_actions_token(headers, state.clock.now())
+}
+
 #[derive(Debug, Deserialize)]
 struct ListFilters {
     event: Option<String>,
@@ -376,10 +387,11 @@ const LISTED_RUNS: usize = 1000;
 async fn list(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
+    headers: HeaderMap,
     Path((owner, repo)): Path<(String, String)>,
     Query(filters): Query<ListFilters>,
 ) -> Result<Response, Response> {
-    state.traffic.pass("runs", &peer).await?;
+    admit(&state, "runs", &peer, &headers).await?;
     let repository = format!("{owner}/{repo}");
     Ok(listed(&state, &filters, |run| run.is_of(&repository)))
 }
@@ -388,10 +400,11 @@ async fn list(
 async fn list_of_workflow(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
+    headers: HeaderMap,
     Path((owner, repo, file)): Path<(String, String, String)>,
     Query(filters): Query<ListFilters>,
 ) -> Result<Response, Response> {
-    state.traffic.pass("runs", &peer).await?;
+    admit(&state, "runs", &peer, &headers).await?;
     let repository = format!("{owner}/{repo}");
     let is_of_file = |run: &Run| {
         let path = run.workflow_path.split('@').next().unwrap_or_default();
@@ -425,9 +438,10 @@ fn listed(state: &State, filters: &ListFilters, is_listed: impl Fn(&Run) -> bool
 async fn show(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
+    headers: HeaderMap,
     Path((owner, repo, run)): Path<(String, String, u64)>,
 ) -> Result<Response, Response> {
-    state.traffic.pass("run", &peer).await?;
+    admit(&state, "run", &peer, &headers).await?;
     let run = state.runs.get(run).filter(|run| run.is_of(&format!("{owner}/{repo}")));
     let run = run.ok_or_else(not_found)?;
     Ok(Json(run.api(state.origin())).into_response())
@@ -437,9 +451,10 @@ async fn show(
 async fn show_attempt(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
+    headers: HeaderMap,
     Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
 ) -> Result<Response, Response> {
-    state.traffic.pass("run-attempt", &peer).await?;
+    admit(&state, "run-attempt", &peer, &headers).await?;
     let run = state.runs.get(run).filter(|run| run.is_of(&format!("{owner}/{repo}")));
     let run = run.filter(|run| run.attempt == attempt).ok_or_else(not_found)?;
     Ok(Json(run.api(state.origin())).into_response())
@@ -465,10 +480,11 @@ impl Page {
 async fn jobs(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
+    headers: HeaderMap,
     Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
     Query(page): Query<Page>,
 ) -> Result<Response, Response> {
-    state.traffic.pass("run-jobs", &peer).await?;
+    admit(&state, "run-jobs", &peer, &headers).await?;
     let repository = format!("{owner}/{repo}");
     let known = state.runs.lock();
     if known.runs.get(&run).is_none_or(|run| !run.is_of(&repository)) {

@@ -37,21 +37,22 @@ impl Artifacts {
     }
 }
 
-/// Whether there is a token. Only its form is checked: the stand-in doesn't record these tokens.
-fn token(headers: &HeaderMap) -> Result<bool, Response> {
+/// Whether there is a token. Of one that no installation has, only the form is checked.
+fn token(state: &State, headers: &HeaderMap) -> Result<bool, Response> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(false) };
     let token = value.to_str().ok().and_then(|value| value.split_once(' '));
     let token = token.map_or("", |(_, token)| token.trim());
     let forms = ["ghs_", "ghp_", "gho_", "ghu_", "github_pat_"];
     if forms.iter().any(|form| token.starts_with(form)) {
+        state.world.check_actions_token(headers, state.clock.now())?;
         return Ok(true);
     }
     let body = json!({ "message": "Bad credentials", "status": "401" });
     Err((StatusCode::UNAUTHORIZED, Json(body)).into_response())
 }
 
-fn required_token(headers: &HeaderMap) -> Result<(), Response> {
-    if token(headers)? {
+fn required_token(state: &State, headers: &HeaderMap) -> Result<(), Response> {
+    if token(state, headers)? {
         return Ok(());
     }
     let body = json!({ "message": "Requires authentication", "status": "401" });
@@ -66,7 +67,7 @@ async fn list(
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     state.traffic.pass("run-artifacts", &peer).await?;
-    token(&headers)?;
+    token(&state, &headers)?;
     let repository = format!("{owner}/{repo}");
     let run = state.runs.get(run).filter(|run| run.is_of(&repository));
     let run = run.ok_or_else(not_found)?;
@@ -141,7 +142,7 @@ async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     state.traffic.pass("artifact", &peer).await?;
-    token(&headers)?;
+    token(&state, &headers)?;
     let (artifact, run) = find(&state, &format!("{owner}/{repo}"), id)?;
     Ok(Json(entry(&state, &run, &artifact)).into_response())
 }
@@ -153,7 +154,7 @@ async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode, Response> {
     state.traffic.pass("artifact", &peer).await?;
-    required_token(&headers)?;
+    required_token(&state, &headers)?;
     let (artifact, _) = find(&state, &format!("{owner}/{repo}"), id)?;
     state.artifacts.lock().retain(|other| other.id != artifact.id);
     state.artifacts.blobs.remove(&artifact.blob);
@@ -167,7 +168,7 @@ async fn download(
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     let fault = state.traffic.pass("artifact-zip", &peer).await?;
-    required_token(&headers)?;
+    required_token(&state, &headers)?;
     let (artifact, _) = find(&state, &format!("{owner}/{repo}"), id)?;
     let now = state.clock.now();
     if artifact.expires <= now {

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
@@ -36,6 +37,7 @@ struct CheckRunFields {
     details_url: Option<String>,
     status: Option<String>,
     conclusion: Option<String>,
+    completed_at: Option<Timestamp>,
     output: Option<OutputFields>,
 }
 
@@ -60,6 +62,12 @@ impl CheckRunFields {
         }
         if self.status.as_deref() == Some("completed") && self.conclusion.is_none() {
             return Err("completed needs a conclusion".to_owned());
+        }
+        if self.completed_at.is_some() && self.conclusion.is_none() {
+            return Err("completed_at needs a conclusion".to_owned());
+        }
+        if self.name.as_deref() == Some("") {
+            return Err("name is empty".to_owned());
         }
         if self.output.as_ref().is_some_and(|output| output.summary.len() > 65_535) {
             return Err("summary exceeds a maximum bytesize of 65535".to_owned());
@@ -121,6 +129,9 @@ async fn create(call: RepoCall, body: Bytes) -> ApiResult {
             "Invalid request.\n\n\"name\" and \"head_sha\" weren't supplied.",
         ));
     };
+    if fields.output.as_ref().is_some_and(|output| output.title.is_none()) {
+        return Err(refusal(422, "Invalid request.\n\n\"title\" wasn't supplied."));
+    }
     if !repo.commits.contains_key(&head_sha) {
         return Err(refusal(422, &format!("No commit found for SHA: {head_sha}")));
     }

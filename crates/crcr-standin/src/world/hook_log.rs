@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -18,6 +18,10 @@ use super::World;
 use super::api::{ApiResult, refusal};
 use super::webhooks::{Answer, Delivery};
 use crate::State;
+
+/// GitHub shows an attempt, and delivers it again, for three days:
+/// <https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks>
+const KEPT: SignedDuration = SignedDuration::from_hours(72);
 
 /// One attempt to deliver a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,8 +182,11 @@ async fn list(Shared(state): Shared<Arc<State>>, headers: HeaderMap, uri: Uri) -
             .and_then(|id| id.parse().ok())
             .ok_or_else(|| refusal(422, "Invalid cursor"))?,
     };
+    let kept_since = state.clock.now() - KEPT;
     let inner = state.world.lock();
-    let mut older = inner.hook_log.attempts.iter().rev().filter(|attempt| attempt.id <= from);
+    let is_listed =
+        |attempt: &&LoggedDelivery| attempt.id <= from && attempt.delivered_at >= kept_since;
+    let mut older = inner.hook_log.attempts.iter().rev().filter(is_listed);
     let page: Vec<Value> = older.by_ref().take(per_page).map(attempt_json).collect();
     let next = older.next().map(|attempt| {
         let origin = state.origin();
@@ -201,9 +208,11 @@ async fn redeliver(
     headers: HeaderMap,
 ) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
+    let kept_since = state.clock.now() - KEPT;
     let mut inner = state.world.lock();
     let log = &mut inner.hook_log;
-    let found = log.attempts.iter().find(|attempt| attempt.id == id);
+    let is_kept = |it: &&LoggedDelivery| it.id == id && it.delivered_at >= kept_since;
+    let found = log.attempts.iter().find(is_kept);
     let delivery = found.ok_or_else(|| refusal(404, "Not Found"))?.delivery.clone();
     if log.url.is_none() {
         log.waiting.push(delivery);

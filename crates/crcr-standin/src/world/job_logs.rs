@@ -15,6 +15,9 @@ use super::repo_call::{Below, RepoCall};
 use crate::State;
 
 const SIGNATURE: &str = "c2lnbmVk";
+/// How long an address is good for:
+/// <https://docs.github.com/en/rest/actions/workflow-jobs#download-job-logs-for-a-workflow-run>
+const ADDRESS_SECONDS: i64 = 60;
 
 impl World {
     /// Stores the log of a job, in place of the one that may be there.
@@ -34,7 +37,9 @@ pub(crate) async fn redirect(call: RepoCall, Path((.., job)): Below<u64>) -> Api
     if !known.job_logs.contains_key(&job) {
         return Err(refusal(404, "Not Found"));
     }
-    let to = format!("{}/log-store/{}/{job}?sig={SIGNATURE}", call.state.origin(), call.name);
+    let until = call.state.clock.now().as_second() + ADDRESS_SECONDS;
+    let query = format!("se={until}&sig={SIGNATURE}");
+    let to = format!("{}/log-store/{}/{job}?{query}", call.state.origin(), call.name);
     Ok((StatusCode::FOUND, [(header::LOCATION, to)]).into_response())
 }
 
@@ -45,6 +50,8 @@ pub(crate) fn storage() -> Router<Arc<State>> {
 
 #[derive(Deserialize)]
 struct SignedQuery {
+    /// Until when, in seconds.
+    se: i64,
     sig: String,
 }
 
@@ -58,7 +65,7 @@ async fn download(
     if headers.contains_key(header::AUTHORIZATION) {
         return StatusCode::BAD_REQUEST.into_response();
     }
-    if query.sig != SIGNATURE {
+    if query.sig != SIGNATURE || query.se < state.clock.now().as_second() {
         return StatusCode::FORBIDDEN.into_response();
     }
     let inner = state.world.lock();
