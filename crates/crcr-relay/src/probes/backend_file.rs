@@ -180,6 +180,8 @@ mod raw {
 
     /// GitHub leaves out commits of a larger push.
     const LISTED_COMMITS: usize = 2048;
+    /// GitHub leaves out files of a larger commit.
+    const LISTED_FILES: usize = 3000;
 
     #[derive(Deserialize)]
     pub(crate) struct Push {
@@ -212,12 +214,13 @@ mod raw {
         pub(crate) fn may_change_file(&self) -> bool {
             let branch = self.git_ref.strip_prefix("refs/heads/");
             let is_file = |name: &String| name == DOWNSTREAM_FILE;
-            let touches = |commit: &Commit| {
-                commit.added.iter().chain(&commit.modified).chain(&commit.removed).any(is_file)
+            let may_touch = |commit: &Commit| {
+                let files = || commit.added.iter().chain(&commit.modified).chain(&commit.removed);
+                files().count() >= LISTED_FILES || files().any(is_file)
             };
             let is_complete = (1..LISTED_COMMITS).contains(&self.commits.len()) && !self.forced;
             branch == Some(&self.repository.default_branch)
-                && (!is_complete || self.commits.iter().any(touches))
+                && (!is_complete || self.commits.iter().any(may_touch))
         }
     }
 }

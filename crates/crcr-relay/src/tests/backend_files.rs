@@ -163,6 +163,18 @@ async fn file_is_read_once_an_interval_and_however_often_it_is_pushed_a_bounded_
 }
 
 #[tokio::test]
+async fn push_of_more_files_than_github_names_may_have_changed_the_file() {
+    let world = World::with_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let text = "dispatch: {events: [push, pull_request]}\n";
+    world.github.state().world.put_file("acme/two", FILE, text);
+    let others: Vec<_> = (0..3000).map(|n| format!("{n}.txt")).collect();
+    world.tell_of_push("acme/two", json!([{ "added": others }])).await;
+    world.settle().await;
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
 async fn files_that_dont_concern_a_backend_are_left_out_and_a_required_check_says_why() {
     let world = World::new().await;
     let state = &world.github.state().world;
