@@ -11,7 +11,7 @@ use crcr_github::{GithubApp, GithubError, SecureUrl, http};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::{AppIdentity, PullRequest, World};
+use crcr_standin::world::{AppIdentity, CLIENT_ID, PullRequest, World};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -689,4 +689,20 @@ async fn token_in_the_long_form_of_2026_is_sent_as_it_is() {
     assert!(token.len() > 400 && token.matches('.').count() == 2, "{token}");
     app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     assert_eq!(world(&github).take_dispatches().len(), 1);
+}
+
+#[tokio::test]
+async fn app_that_is_configured_by_its_client_id_finds_its_own_check_runs() {
+    let (github, _) = set_up();
+    let state = Arc::clone(github.state());
+    let clock = Arc::new(move || state.clock.now());
+    let key = world(&github).app().private_key.clone().into();
+    let client = http::client().unwrap();
+    let app = GithubApp::new(client, &secure(github.url()), CLIENT_ID, &key, clock).unwrap();
+    let (sha, run) = ("a1".repeat(20), completed("failure"));
+    world(&github).add_commit(REPO, &sha);
+    world(&github).add_foreign_check_run(REPO, &sha, &run.name, "success");
+    let id = app.create_check_run(REPO, &sha, &run).await.unwrap();
+    let own = app.own_check_runs(REPO, &sha, &run.name).await.unwrap();
+    assert_eq!(own.iter().map(|run| run.id).collect::<Vec<_>>(), [id]);
 }

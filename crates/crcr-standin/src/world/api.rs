@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::auth::TokenRequest;
+use super::auth::{APP_ID, CLIENT_ID, TokenRequest};
 use super::model::{Comment, Dispatch, Started, label, user};
 use super::repo_call::{Below, RepoCall};
 use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
@@ -109,10 +109,10 @@ pub(crate) fn page_of(
 
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
-    let id: u64 = state.world.app().id.parse().unwrap_or_default();
     let events = state.world.hook_settings().events;
     let body = json!({
-        "id": id, "slug": "crcr-stand-in", "name": "crcr stand-in", "node_id": "A_1",
+        "id": APP_ID, "client_id": CLIENT_ID, "node_id": "A_1",
+        "slug": "crcr-stand-in", "name": "crcr stand-in",
         "owner": user("acme", state.origin()), "description": null, "html_url": state.origin(),
         "external_url": state.origin(), "created_at": state.clock.now(),
         "updated_at": state.clock.now(), "permissions": {}, "events": events,
@@ -132,7 +132,7 @@ async fn installation(call: RepoCall) -> ApiResult {
         "access_tokens_url": format!("{origin}/app/installations/{id}/access_tokens"),
         "repositories_url": format!("{origin}/installation/repositories"),
         "html_url": format!("{origin}/settings/installations/{id}"),
-        "app_id": call.state.world.app_id(),
+        "app_id": APP_ID,
         "app_slug": "crcr-stand-in", "target_id": 1, "target_type": "Organization",
         "permissions": installation.permissions,
         "events": ["check_run", "check_suite", "pull_request", "push"],

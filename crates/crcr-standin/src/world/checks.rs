@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::api::{ApiResult, page, parse, refusal};
+use super::auth::{APP_ID, CLIENT_ID};
 use super::model::{CheckRun, WorldRepo, node_id};
 use super::repo_call::{Below, RepoCall};
 use crate::State;
@@ -111,7 +112,8 @@ pub(crate) fn show_run(repo: &WorldRepo, run: &CheckRun, origin: &str) -> Value 
         "output": { "title": run.title, "summary": run.summary, "text": null,
             "annotations_count": 0,
             "annotations_url": format!("{origin}/repos/{name}/check-runs/{}/annotations", run.id) },
-        "check_suite": { "id": run.suite }, "app": { "id": run.app, "slug": "app" },
+        "check_suite": { "id": run.suite }, "app": { "id": run.app, "slug": "app",
+            "client_id": (run.app == APP_ID).then_some(CLIENT_ID) },
         "pull_requests": [],
     })
 }
@@ -119,7 +121,6 @@ pub(crate) fn show_run(repo: &WorldRepo, run: &CheckRun, origin: &str) -> Value 
 async fn create(call: RepoCall, body: Bytes) -> ApiResult {
     let mut inner = call.state.world.lock();
     let (id, new_suite) = (inner.next_id(), inner.next_id());
-    let app = call.state.world.app_id();
     let repo = call.permitted(&mut inner, "checks", "write")?;
     let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
@@ -140,7 +141,7 @@ async fn create(call: RepoCall, body: Bytes) -> ApiResult {
         id,
         suite: sibling.map_or(new_suite, |run| run.suite),
         head_sha,
-        app,
+        app: APP_ID,
         name,
         external_id: None,
         details_url: None,
@@ -163,7 +164,7 @@ async fn update(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiR
     let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let run = repo.check_runs.get_mut(&id).ok_or_else(|| refusal(404, "Not Found"))?;
-    if run.app != call.state.world.app_id() {
+    if run.app != APP_ID {
         return Err(refusal(
             403,
             "Invalid app_id `app` - check run can only be modified by the GitHub App that created it.",

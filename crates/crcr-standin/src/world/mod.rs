@@ -29,7 +29,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 pub(crate) use api::routes;
-pub use auth::AppIdentity;
+pub use auth::{AppIdentity, CLIENT_ID};
 pub use calls::Call;
 pub use hook_log::{HookSettings, LoggedDelivery};
 pub(crate) use lookups::by_number;
@@ -243,10 +243,6 @@ impl World {
     /// The re-runs since the last call of this.
     pub fn take_reruns(&self) -> Vec<Started> {
         std::mem::take(&mut self.lock().reruns)
-    }
-
-    pub(crate) fn app_id(&self) -> u64 {
-        self.app().id.parse().unwrap_or_default()
     }
 
     /// Adds a check run of GitHub Actions (App 15368), as a workflow of the pull request could.
