@@ -105,14 +105,23 @@ pub async fn reconcile(
         oldest_open: None,
         cursor: None,
     });
-    let begun = scan.clone();
+    let mut begun = scan.clone();
     let out_of_reach = restore.and_then(|restore| restore.out_of_reach(now));
     let mut found = Reconciliation { out_of_reach, ..Reconciliation::default() };
     let mut attempts =
         AttemptReader { restore, keeps_ignored, seen: HashSet::new(), settled: HashSet::new() };
     let mut open = vec![];
     for _ in 0..limits::RECONCILE_PAGES {
-        let page = app.hook_deliveries(scan.cursor.as_deref()).await?;
+        let page = match app.hook_deliveries(scan.cursor.as_deref()).await {
+            // GitHub keeps its log for three days, and the relay may have been down since.
+            Err(GithubError::Unprocessable(why)) if scan.cursor.is_some() && found.read == 0 => {
+                tracing::warn!(why, "the log of deliveries is read from its newest entry again");
+                scan = LogScan { started_at: now, oldest_open: None, cursor: None, ..begun };
+                begun = scan.clone();
+                continue;
+            }
+            page => page?,
+        };
         found.read += page.deliveries.len();
         let in_range = page.deliveries.iter().filter(|it| it.delivered_at >= scan.back_to);
         let failed: Vec<_> = in_range.filter(|attempt| attempts.is_open(attempt)).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Delivery, PullRequest};
-use crcr_store::{Versioned, read_record};
+use crcr_store::{Versioned, WriteBatch, read_record};
 use serde_json::json;
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
@@ -13,7 +13,7 @@ use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::reconcile::{Reconciliation, reconcile};
-use crate::state_records::{self, PullRecord};
+use crate::state_records::{self, LogScan, PullRecord, ReconcileRecord};
 
 impl World {
     async fn reconcile(&self) -> Reconciliation {
@@ -24,7 +24,7 @@ impl World {
 
     async fn reconcile_in_a_task(&self) {
         let tasks = vec![TaskKind::Reconcile.task(self.relay.now())];
-        self.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        self.relay.commit(WriteBatch { tasks, ..Default::default() }).await.unwrap();
         self.settle().await;
     }
 
@@ -162,6 +162,29 @@ async fn long_log_is_read_in_bounded_parts_and_its_failures_asked_for_once() {
 }
 
 #[tokio::test]
+async fn log_is_read_anew_if_github_does_not_know_any_more_how_far_it_was_read() {
+    let world = World::new().await;
+    world.lose(&world.pull_request("opened"));
+    world.later(limits::RECONCILE_MARGIN);
+    let back_to = world.relay.now() - limits::RECONCILE_BACK;
+    let unfinished = LogScan {
+        started_at: back_to,
+        back_to,
+        oldest_open: None,
+        cursor: Some("v1_forgotten".to_owned()),
+    };
+    let record = ReconcileRecord { settled_until: back_to, unfinished: Some(unfinished) };
+    let mut batch = WriteBatch::default();
+    batch.set(state_records::reconcile_key(), &record, world.relay.expiry());
+    world.relay.commit(batch).await.unwrap();
+    let found = world.reconcile().await;
+    assert!(found.asked.len() == 1 && found.settled_until.is_some(), "{found:?}");
+    assert_eq!(world.redeliver().await, [StatusCode::ACCEPTED]);
+    world.settle().await;
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
 async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_asked_for() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
@@ -170,7 +193,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     let github = world.github.state();
     github.world.fail("POST /app/hook/deliveries/*", 1, Fault::status(502));
     let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
-    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+    world.relay.commit(WriteBatch { tasks, ..Default::default() }).await.unwrap();
     assert_eq!(world.work().await.len(), 1, "the task is tried again");
     assert_eq!(github.world.take_redeliveries(), []);
     world.wait(limits::TASK_RETRY.cap).await;
