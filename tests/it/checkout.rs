@@ -59,7 +59,7 @@ impl Server {
         Self { url, root, authorizations, outage, outage_status, outage_text }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -171,7 +171,7 @@ pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
 /// `acme/upstream` with a base of two commits and pull request 7 from a fork.
 pub(crate) struct Upstream {
     pub(crate) server: Server,
-    work: TempDir,
+    pub(crate) work: TempDir,
     pub(crate) head: String,
 }
 
@@ -202,7 +202,7 @@ impl Upstream {
         Self { server, work, head }
     }
 
-    fn event(&self) -> Value {
+    pub(crate) fn event(&self) -> Value {
         json!({ "client_payload": { "delivery_id": "d", "payload": {
             "repository": { "full_name": "acme/upstream" },
             "pull_request": { "number": 7, "head": {
@@ -214,7 +214,7 @@ impl Upstream {
         self.checkout_of(args, &self.event())
     }
 
-    fn checkout_of(&self, args: &[&str], event: &Value) -> Crcr {
+    pub(crate) fn checkout_of(&self, args: &[&str], event: &Value) -> Crcr {
         let run = Crcr::step(&[&["checkout"], args].concat(), "repository_dispatch", event);
         let workspace = run.folder().join("workspace");
         fs::create_dir_all(&workspace).unwrap();
@@ -509,6 +509,20 @@ fn folder_outside_of_the_workspace_is_refused_before_anything_is_fetched() {
 }
 
 #[test]
+fn hash_of_an_annotated_tag_checks_out_the_commit_that_it_names() {
+    let upstream = Upstream::new();
+    let here = upstream.work.path();
+    git(here, &["tag", "-a", "-m", "first", "v0.9", "main"]);
+    git(here, &["push", "-q", "origin", "v0.9"]);
+    let tag = git(here, &["rev-parse", "v0.9"]);
+    let args = ["--repository", "acme/upstream", "--sha", &tag];
+    let ran = upstream.checkout(&args).run().expect_code(0);
+    let commit = git(here, &["rev-parse", "main"]);
+    assert_eq!(head_of(&ran, "workspace"), commit);
+    assert_eq!(ran.outputs["sha"], commit);
+}
+
+#[test]
 fn whole_history_comes_with_the_upstreams_tags() {
     let upstream = Upstream::new();
     let here = upstream.work.path();
@@ -599,59 +613,6 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     let ran = upstream.checkout_of(&[], &serde_json::from_str(&gone).unwrap()).run().expect_code(2);
     assert!(ran.stderr.contains("force-push"), "{}", ran.report());
     assert!(ran.stderr.contains("s: `git fetch` failed: "), "the wait's reason: {}", ran.report());
-}
-
-/// Adds a file of Git LFS to the pull request, as a pointer, and a server of the fork's choice.
-fn with_lfs_file(upstream: &Upstream) -> Value {
-    // SHA-256 of `weights`.
-    const OID: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
-    let here = upstream.work.path();
-    git(here, &["checkout", "-q", "topic"]);
-    // Not at the top: each folder may have its own.
-    let models = here.join("models");
-    fs::create_dir(&models).unwrap();
-    let attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n";
-    fs::write(models.join(".gitattributes"), attributes).unwrap();
-    fs::write(here.join(".lfsconfig"), "[lfs]\n\turl = http://127.0.0.1:1/evil\n").unwrap();
-    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 7\n");
-    // Not added by `git add`, which would ask Git LFS where that is installed.
-    let blob = here.join("pointer");
-    fs::write(&blob, pointer).unwrap();
-    let hash = git(here, &["hash-object", "-w", "--no-filters", "pointer"]);
-    fs::remove_file(blob).unwrap();
-    let entry = format!("100644,{hash},models/model.bin");
-    git(here, &["update-index", "--add", "--cacheinfo", &entry]);
-    git(here, &["add", "models/.gitattributes", ".lfsconfig"]);
-    git(here, &["commit", "-q", "-m", "lfs"]);
-    git(here, &["push", "-q", "-f", "origin", "topic:refs/pull/7/head"]);
-    fs::create_dir(upstream.server.path("lfs")).unwrap();
-    fs::write(upstream.server.path("lfs").join(OID), "weights").unwrap();
-    let mut event = upstream.event();
-    event["client_payload"]["payload"]["pull_request"]["head"]["sha"] =
-        json!(git(here, &["rev-parse", "HEAD"]));
-    event
-}
-
-#[test]
-fn pointers_of_git_lfs_get_a_warning() {
-    let upstream = Upstream::new();
-    let event = with_lfs_file(&upstream);
-    let ran = upstream.checkout_of(&[], &event).run().expect_code(0);
-    assert!(ran.stderr.contains("set `lfs: true`"), "{}", ran.report());
-    let text = fs::read_to_string(ran.path("workspace/models/model.bin")).unwrap();
-    assert!(text.starts_with("version https://git-lfs"), "{text}");
-}
-
-#[test]
-#[ignore = "needs git-lfs"]
-fn files_of_git_lfs_are_fetched_from_the_repositorys_own_server() {
-    let upstream = Upstream::new();
-    let event = with_lfs_file(&upstream);
-    let run = upstream.checkout_of(&["--lfs"], &event).env("INPUT_TOKEN", "s3cr3t-token");
-    let ran = run.run().expect_code(0);
-    assert_eq!(fs::read_to_string(ran.path("workspace/models/model.bin")).unwrap(), "weights");
-    let config = fs::read_to_string(ran.path("workspace/.git/config")).unwrap();
-    assert!(!config.contains("extraheader"), "{config}");
 }
 
 /// The leftovers of a container's root, where the runner is somebody else.

@@ -38,6 +38,7 @@ mod artifact_upload_limits;
 mod artifact_upload_race;
 mod aws_setup;
 mod checkout;
+mod checkout_lfs;
 #[path = "../peers/client.rs"]
 mod client;
 mod contracts;

@@ -276,12 +276,24 @@ async fn lfs(
     };
     git.run(&["lfs", "version"]).await.map_err(missing)?;
     git.run(&["lfs", "install", "--local", "--skip-repo"]).await?;
-    git.run_with_retries(&["-c", &server, "lfs", "pull", "origin"]).await
+    git.run_with_retries(&["-c", &server, "lfs", "pull", "origin"]).await?;
+    if args.submodules != Submodules::False {
+        let each = ["submodule", "--quiet", "foreach", "--recursive", LFS_OF_SUBMODULE];
+        git.run_with_retries(&each).await?;
+    }
+    Ok(())
 }
 
-/// Every `.gitattributes` of the commit; each folder may have its own. Most aren't there in a sparse checkout.
+/// Each submodule's own server has its files, and its `.lfsconfig` could name another one, too.
+const LFS_OF_SUBMODULE: &str = "git lfs install --local --skip-repo >/dev/null && \
+                                url=$(git ls-remote --get-url origin) && \
+                                git -c \"lfs.url=${url%.git}.git/info/lfs\" lfs pull origin";
+
+/// Every `.gitattributes` of the commit and its submodules; each folder may have its own. Most aren't there in a sparse
+/// checkout.
 async fn attributes_files(git: &Git<'_>) -> Vec<String> {
-    let listed = git.capture(&["ls-files", "-z", "--", ":(glob)**/.gitattributes"]).await;
+    let attributes = ":(glob)**/.gitattributes";
+    let listed = git.capture(&["ls-files", "--recurse-submodules", "-z", "--", attributes]).await;
     let listed = listed.unwrap_or_default();
     listed.split('\0').filter(|file| !file.is_empty()).map(str::to_owned).collect()
 }
@@ -298,8 +310,9 @@ fn names_lfs_files(attributes: &Path) -> bool {
 /// Checks that `HEAD` is the requested commit, and returns its hash.
 async fn verify(git: &Git<'_>, source: &CheckoutSource, merge: bool) -> Result<String, Failure> {
     let head = git.capture(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
-    let shown =
-        if merge { git.capture(&["rev-parse", "--verify", "HEAD^2"]).await? } else { head.clone() };
+    // An annotated tag has a hash of its own, and `HEAD` is the commit that it names.
+    let wanted = if merge { "HEAD^2" } else { "FETCH_HEAD" };
+    let shown = git.capture(&["rev-parse", "--verify", wanted]).await?;
     if shown.eq_ignore_ascii_case(&source.sha) {
         return Ok(head);
     }
