@@ -434,7 +434,7 @@ fn doctor(s3: &PolicedS3, args: &[&str]) -> Crcr {
 }
 
 #[track_caller]
-fn assert_check(ran: &Ran, check: &str, status: &str, message: &str) {
+pub(crate) fn assert_check(ran: &Ran, check: &str, status: &str, message: &str) {
     let found = &checks(ran)[check];
     assert_eq!(found.0, status, "{check}: {}", ran.report());
     assert!(found.1.contains(message), "{check}: no `{message}` in `{}`", found.1);

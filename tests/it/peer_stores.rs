@@ -16,6 +16,7 @@ use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};
 use crcr_testkit::unused_port;
 use serde_json::json;
 
+use crate::aws_setup::assert_check;
 use crate::support::{Crcr, Ran};
 
 /// A server of another project, on a free port. Dropping it ends it.
@@ -244,6 +245,24 @@ fn files_that_a_new_artifact_lacks_are_deleted_from_moto_at_once() {
     let step = crate::artifact_upload_faults::with_bucket(step, BUCKET, &server.url());
     let ran = step.run().expect_code(0);
     assert!(ran.path("out/c").exists() && !ran.path("out/b").exists());
+}
+
+/// Like S3 it names the region in its answer to HEAD of the bucket only.
+#[test]
+#[ignore = "needs moto_server"]
+fn doctor_aws_learns_the_region_of_a_bucket_from_moto() {
+    let server = PeerServer::moto();
+    for (region, status, message) in [
+        ("us-east-1", "ok", "is in `us-east-1`"),
+        ("eu-west-1", "error", "is in `us-east-1`, not in `eu-west-1`"),
+    ] {
+        let role = "arn:aws:iam::123456789012:role/ci";
+        let args = ["doctor", "aws", "--role", role, "--bucket", BUCKET, "--region", region];
+        let step = Crcr::new(&args).arg("--endpoint").arg(&server.url());
+        let step = step.arg("--format").arg("json").env("AWS_EC2_METADATA_DISABLED", "true");
+        // moto lets everybody write.
+        assert_check(&step.run().expect_code(1), "bucket-region", status, message);
+    }
 }
 
 /// GitHub's service, with its blobs in Azurite.

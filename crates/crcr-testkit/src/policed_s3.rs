@@ -1,6 +1,6 @@
 //! An S3 server that decides by policies, as [`crate::iam`] does: rights first, then the object, then conditions.
 //!
-//! It has what a check of rights needs, and no more: GET and PUT of objects, and the list of a bucket.
+//! It has what a check of rights needs, and no more: GET and PUT of objects, the list of a bucket and its region.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ async fn serve(
     let object = format!("arn:aws:s3:::{name}/{key}");
     let exists = bucket.keys.iter().any(|known| known == key);
     let status = match method {
-        Method::GET if key.is_empty() => allowed(may_list(), StatusCode::OK),
+        Method::GET | Method::HEAD if key.is_empty() => allowed(may_list(), StatusCode::OK),
         Method::GET if !may("s3:GetObject", object.clone()) => StatusCode::FORBIDDEN,
         Method::GET if exists => StatusCode::OK,
         Method::GET => allowed(may_list(), StatusCode::NOT_FOUND),
@@ -122,6 +122,8 @@ async fn serve(
         StatusCode::NOT_FOUND => "<Error><Code>NoSuchKey</Code></Error>",
         _ => "",
     };
+    // S3 names it there, and not in its answers about objects.
+    let region = (method == Method::HEAD).then_some(region);
     let mut answer = (status, region, body).into_response();
     if status.is_success() {
         answer.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));

@@ -116,18 +116,14 @@ fn names(args: &AwsArgs) -> (Vec<CheckResult>, Option<RoleArn>) {
 #[derive(Debug, Clone)]
 struct Answer {
     status: StatusCode,
-    /// The region of the bucket, which S3 names even to those whom it refuses.
-    region: Option<String>,
     /// The bucket, if S3 has none of that name.
     missing: Option<String>,
 }
 
 impl Answer {
-    fn new(status: StatusCode, headers: &HeaderMap, body: &[u8], bucket: &str) -> Self {
-        let region = headers.get("x-amz-bucket-region");
-        let region = region.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    fn new(status: StatusCode, body: &[u8], bucket: &str) -> Self {
         let is_missing = String::from_utf8_lossy(body).contains("<Code>NoSuchBucket</Code>");
-        Self { status, region, missing: is_missing.then(|| bucket.to_owned()) }
+        Self { status, missing: is_missing.then(|| bucket.to_owned()) }
     }
 
     /// Rights are looked at before objects and conditions.
@@ -179,17 +175,32 @@ impl AwsSetup<'_> {
             |status: StatusCode| format!("something in between answers {status} instead of S3");
         match http::send(RETRY, request).await {
             Ok(answer) if !is_success_of_s3(answer.headers(), key) => Err(foreign(answer.status())),
-            Ok(answer) => Ok(Answer::new(answer.status(), answer.headers(), b"", bucket)),
+            Ok(answer) => Ok(Answer::new(answer.status(), b"", bucket)),
             Err(error) => match error.last() {
                 HttpError::Status { status, headers, body, .. } if !error.is_transient() => {
                     match is_refusal_of_s3(*status, headers, body) {
-                        true => Ok(Answer::new(*status, headers, body, bucket)),
+                        true => Ok(Answer::new(*status, body, bucket)),
                         false => Err(foreign(*status)),
                     }
                 }
                 _ => Err(error.to_string()),
             },
         }
+    }
+
+    /// The region of the bucket, which S3 names in each answer to HEAD, even to those whom it refuses.
+    async fn region_of_bucket(&self) -> Option<String> {
+        let url = self.url(&self.args.bucket, "");
+        let url = url.trim_end_matches('/');
+        let answer = http::send(RETRY, || self.client.head(url).timeout(TIMEOUT)).await;
+        let region = match &answer {
+            Ok(answer) => answer.headers().get("x-amz-bucket-region"),
+            Err(error) => match error.last() {
+                HttpError::Status { headers, .. } => headers.get("x-amz-bucket-region"),
+                _ => None,
+            },
+        };
+        region.and_then(|value| value.to_str().ok()).map(str::to_owned)
     }
 
     /// What somebody without credentials may do.
@@ -199,12 +210,13 @@ impl AwsSetup<'_> {
         let (cache, pulls) =
             (key(DEFAULT_BRANCH, SCCACHE_OBJECT), key(PULL_REQUESTS, SCCACHE_OBJECT));
         let write = key(DEFAULT_BRANCH, PROBE_OBJECT);
-        let (read, scope, written) = tokio::join!(
+        let (read, scope, written, region) = tokio::join!(
             self.ask(Method::GET, bucket, &cache, None),
             self.ask(Method::GET, bucket, &pulls, None),
             self.ask(Method::PUT, bucket, &write, None),
+            self.region_of_bucket(),
         );
-        let mut results = vec![self.bucket_region(&read), self.cache_read(&read, &cache)];
+        let mut results = vec![self.bucket_region(&read, region), self.cache_read(&read, &cache)];
         results.push(judge("cache-scope", &scope, |allowed| match allowed {
             false => CheckResult::ok("cache-scope", "what pull requests cached isn't public"),
             true => CheckResult::warning(
@@ -230,28 +242,28 @@ impl AwsSetup<'_> {
         if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
     }
 
-    fn bucket_region(&self, read: &Result<Answer, String>) -> CheckResult {
+    fn bucket_region(&self, read: &Result<Answer, String>, named: Option<String>) -> CheckResult {
         const CHECK: &str = "bucket-region";
         let (bucket, region) = (&self.args.bucket, &self.region);
-        match read {
-            Err(why) => CheckResult::not_checked(CHECK, format!("`{bucket}`: {why}")),
-            Ok(Answer { missing: Some(bucket), .. }) => no_bucket(CHECK, bucket),
-            Ok(Answer { region: Some(there), .. }) if there != region => CheckResult::error(
+        match (read, named) {
+            (Err(why), _) => CheckResult::not_checked(CHECK, format!("`{bucket}`: {why}")),
+            (Ok(Answer { missing: Some(bucket), .. }), _) => no_bucket(CHECK, bucket),
+            (Ok(_), Some(there)) if there != *region => CheckResult::error(
                 CHECK,
                 format!("`{bucket}` is in `{there}`, not in `{region}`"),
                 &format!("write `{there}` as its region: sccache doesn't follow it there"),
             ),
-            Ok(Answer { status, .. }) if matches!(status.as_u16(), 301 | 307 | 308) => {
+            (Ok(Answer { status, .. }), _) if matches!(status.as_u16(), 301 | 307 | 308) => {
                 CheckResult::error(
                     CHECK,
                     format!("`{bucket}` isn't in `{region}`"),
                     "look up its region in the console",
                 )
             }
-            Ok(Answer { region: None, .. }) => {
+            (Ok(_), None) => {
                 CheckResult::not_checked(CHECK, "the server doesn't name the bucket's region")
             }
-            Ok(_) => CheckResult::ok(CHECK, format!("`{bucket}` is in `{region}`")),
+            (Ok(_), Some(_)) => CheckResult::ok(CHECK, format!("`{bucket}` is in `{region}`")),
         }
     }
 
