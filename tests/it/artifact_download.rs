@@ -377,6 +377,7 @@ fn error_for_a_missing_artifact_lists_the_places_searched() {
     let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
     let places = ["GitHub's list of run 4242", "s3://artifacts/acme/upstream/4242/wheels"];
     refused(&ran, "artifact-not-found", &places);
+    assert!(!ran.stderr.contains("anonymous"), "who may list knows: {}", ran.report());
     let empty = ["download-path", "artifact-id", "artifact-url", "artifact-digest", "locator"];
     assert!(empty.iter().all(|name| ran.outputs[*name].is_empty()), "{}", ran.report());
     let reason = (&*ran.outputs["store"], &*ran.outputs["reason"]);

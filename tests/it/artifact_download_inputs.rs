@@ -85,6 +85,9 @@ fn unknown_artifact_ids_are_a_warning_unless_all_are_unknown() {
     let ran = step("777").run().expect_code(1);
     refused(&ran, "artifact-not-found", &["no artifact with the number 777", "(1 artifact)"]);
     refused(&step(" , ").run().expect_code(1), "artifact-ids", &["names no number"]);
+    let step = world.signed(step("777,778")).without("CRCR_RUNTIME_TOKEN");
+    let told = ["the artifact with the numbers 777, 778 can't be looked up", "and its `name`"];
+    refused(&step.run().expect_code(1), "nowhere-to-look", &told);
 }
 
 #[test]

@@ -115,6 +115,11 @@ pub enum FindError {
     TokenNeeded { repository: String, id: u64 },
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
+    /// GitHub's list can't be had, and a bucket has no numbers.
+    #[error(
+        "the artifact with {0} can't be looked up: only GitHub numbers artifacts, and this step can't list them there"
+    )]
+    NoNumbers(String),
     /// GitHub lists it, and has deleted its content.
     #[error(
         "the artifact `{name}` has expired: the run kept it for its retention, and it is deleted"

@@ -296,7 +296,9 @@ const EXPIRED_HINT: &str =
 pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
         // Gitea and Forgejo have the list.
-        find::FindError::Nowhere | find::FindError::Missing { .. }
+        find::FindError::Nowhere
+        | find::FindError::NoNumbers(_)
+        | find::FindError::Missing { .. }
             if is_enterprise(env) && !error.to_string().contains("GitHub's list") =>
         {
             format!("{NO_V4_ARTIFACTS}; {error}")
@@ -306,10 +308,12 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     match error {
         find::FindError::TokenNeeded { .. } => Failure::user("token-needed", text)
             .hint("pass `github-token` with `permissions: actions: read`"),
-        find::FindError::Nowhere => Failure::user("nowhere-to-look", text).hint(
-            "use the action `download-artifact-with-fallback`, or pass `github-token` or \
-             `s3-bucket`",
-        ),
+        find::FindError::Nowhere | find::FindError::NoNumbers(_) => {
+            Failure::user("nowhere-to-look", text).hint(
+                "use the action `download-artifact-with-fallback`, or pass `github-token`; an \
+                 artifact in a bucket is found by `s3-bucket` and its `name`",
+            )
+        }
         find::FindError::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
         find::FindError::Expired { .. } => {

@@ -38,26 +38,26 @@ impl ArtifactBucket {
             self.config.bucket,
             self.layout.render(&placeholder_values(run, Some(name)))
         );
-        let (mut searched, mut forbidden) = (vec![], true);
+        let mut searched = vec![];
         for (who, config) in self.access_modes() {
             let asked = retry_in_bucket_region(config, async |store| {
                 self.read_candidates(store, run, Some(name), |_| true).await
             });
             match asked.await {
-                Ok(found) => match found.into_iter().next() {
-                    Some(found) => return Ok(Ok(found)),
-                    None => {
-                        forbidden = false;
+                // Who may list the bucket knows what isn't there.
+                Ok(found) => {
+                    return Ok(found.into_iter().next().ok_or_else(|| {
                         searched.push(format!("`{place}` ({who}: nothing there)"));
-                    }
-                },
+                        NotInBucket { searched, forbidden: false }
+                    }));
+                }
                 Err(FindError::Store(error @ StoreError::Denied { .. })) => {
                     searched.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Err(NotInBucket { searched, forbidden }))
+        Ok(Err(NotInBucket { searched, forbidden: true }))
     }
 
     /// Every artifact of the run whose name is `wanted`.

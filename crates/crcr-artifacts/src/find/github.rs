@@ -104,7 +104,9 @@ impl ArtifactSources {
         run: &SourceRun,
         ids: &[u64],
     ) -> Result<Vec<FoundArtifact>, FindError> {
-        let (found, unknown) = pick(run, &self.listed(run).await?.unwrap_or_default(), ids)?;
+        let listed = self.listed(run).await?;
+        let listed = listed.ok_or_else(|| FindError::NoNumbers(numbers_text(ids.iter())))?;
+        let (found, unknown) = pick(run, &listed, ids)?;
         if !unknown.is_empty() {
             (self.warning)(&format!("run {} has no artifact with {unknown}", run.id));
         }
@@ -186,13 +188,7 @@ pub(crate) fn pick(
         artifacts.find_map(|one| Some(one.found()).filter(|one| one.artifact_id() == Some(*id)))
     };
     let found: Vec<_> = ids.iter().filter_map(find).collect();
-    let unknown = ids.iter().filter(|id| find(id).is_none()).map(u64::to_string);
-    let unknown = unknown.collect::<Vec<_>>();
-    let word = if unknown.len() == 1 { "the number" } else { "the numbers" };
-    let unknown = match unknown.join(", ") {
-        none if none.is_empty() => none,
-        unknown => format!("{word} {unknown}"),
-    };
+    let unknown = numbers_text(ids.iter().filter(|id| find(id).is_none()));
     let expired = |one: &&ListedArtifact| {
         one.expired && ids.iter().any(|id| one.at.artifact_id() == Some(*id))
     };
@@ -205,6 +201,16 @@ pub(crate) fn pick(
         return Err(FindError::Missing { what: format!("artifact with {unknown}"), searched });
     }
     Ok((found, unknown))
+}
+
+/// `the number 1`, `the numbers 1, 2`; empty for none.
+fn numbers_text<'a>(ids: impl Iterator<Item = &'a u64>) -> String {
+    let ids: Vec<_> = ids.map(u64::to_string).collect();
+    match ids.as_slice() {
+        [] => String::new(),
+        [one] => format!("the number {one}"),
+        several => format!("the numbers {}", several.join(", ")),
+    }
 }
 
 /// The content of the first file of a locator's zip.
