@@ -55,7 +55,7 @@ impl World {
         self.step_without_sts(job).arg("--sts-endpoint").arg(self.sts.url().as_str())
     }
 
-    fn step_without_sts(&self, job: &Job) -> Crcr {
+    pub(crate) fn step_without_sts(&self, job: &Job) -> Crcr {
         self.step_with_payload(job, &job.run.payload())
     }
 

@@ -17,6 +17,7 @@ use crcr_testkit::unused_port;
 use serde_json::json;
 
 use crate::aws_setup::assert_check;
+use crate::oidc_configure;
 use crate::support::{Crcr, Ran};
 
 /// A server of another project, on a free port. Dropping it ends it.
@@ -263,6 +264,18 @@ fn doctor_aws_learns_the_region_of_a_bucket_from_moto() {
         // moto lets everybody write.
         assert_check(&step.run().expect_code(1), "bucket-region", status, message);
     }
+}
+
+#[test]
+#[ignore = "needs gofakes3"]
+fn s3_server_in_place_of_sts_is_told_from_an_outage_and_from_a_refusal() {
+    let (server, world) = (PeerServer::gofakes3(), oidc_configure::world());
+    let step = world.step_without_sts(&world.job(Run::same_repository()));
+    let step = step.arg("--role-to-assume").arg("arn:aws:iam::123456789012:role/ci");
+    let step = step.arg("--aws-region").arg("us-east-1").arg("--sts-endpoint").arg(&server.url());
+    let ran = step.run().expect_code(2);
+    assert_eq!(ran.outputs["reason"], "sts-unreachable");
+    assert!(ran.stderr.contains("look at `sts-endpoint`"), "{}", ran.report());
 }
 
 /// GitHub's service, with its blobs in Azurite.

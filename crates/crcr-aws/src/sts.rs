@@ -80,6 +80,8 @@ impl StsError {
                     StsErrorClass::Transient
                 }
                 _ if status.is_server_error() || status.as_u16() == 429 => StsErrorClass::Transient,
+                // S3 answers so to a request of STS, and STS to none.
+                _ if matches!(status.as_u16(), 404 | 405) => StsErrorClass::Foreign,
                 _ => StsErrorClass::Refused,
             },
             Self::Http(error) if error.is_transient() => StsErrorClass::Transient,
@@ -399,6 +401,8 @@ mod tests {
             (400, "PackedPolicyTooLarge", "", StsErrorClass::Refused),
             (403, "RegionDisabledException", "", StsErrorClass::Refused),
             (403, "IDPRejectedClaim", "", StsErrorClass::Refused),
+            (405, "MethodNotAllowed", "", StsErrorClass::Foreign),
+            (404, "NoSuchBucket", "", StsErrorClass::Foreign),
         ];
         for (status, code, message, class) in table {
             assert_eq!(answer(status, code, message).class(), class, "{status} {code} {message}");

@@ -129,15 +129,10 @@ impl Exchange<'_> {
                     AuthReason::StsUnreachable.word(),
                     format!("STS at `{host}` gave no credentials"),
                 )
-                .because(anyhow::anyhow!("{error}"))
-                .hint(
-                    "run the job again; if it fails again, look at the network, the proxy and the state \
-                     of AWS; `timeout` gives it more time, `sts-endpoint` takes the STS of another region, and \
-                     `on-unavailable: degrade` goes on without credentials",
-                );
+                .because(anyhow::anyhow!("{error}"));
                 let failure = match error.class() {
-                    StsErrorClass::Foreign => failure,
-                    _ => self.gave_up(failure, started),
+                    StsErrorClass::Foreign => failure.hint(FOREIGN_HINT),
+                    _ => self.gave_up(failure.hint(OUTAGE_HINT), started),
                 };
                 (AuthReason::StsUnreachable, failure)
             }
@@ -152,6 +147,12 @@ impl Exchange<'_> {
         true
     }
 }
+
+const FOREIGN_HINT: &str = "STS itself doesn't answer so: look at `sts-endpoint` or `AWS_ENDPOINT_URL_STS`, the proxy and the \
+                            root certificates here; `on-unavailable: degrade` goes on without credentials";
+const OUTAGE_HINT: &str = "run the job again; if it fails again, look at the network, the proxy and the state of AWS; \
+                           `timeout` gives it more time, `sts-endpoint` takes the STS of another region, and \
+                           `on-unavailable: degrade` goes on without credentials";
 
 /// For how long new tries may start, so that the last of them has time for its answer.
 fn time_for_tries(time: Duration) -> Duration {
