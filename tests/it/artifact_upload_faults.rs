@@ -485,6 +485,26 @@ fn redirect_of_a_server_that_wants_tls_is_not_told_as_a_region() {
     }
 }
 
+/// As versitygw does.
+#[test]
+fn access_key_that_a_server_refuses_by_404_is_not_called_a_missing_object() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let body = "<Error><Code>XAdminUserNotFound</Code><Message>No user exists with the provided access \
+                key ID.</Message></Error>";
+    let status = axum::http::StatusCode::NOT_FOUND;
+    proxy.add(Rule::any(Fault::Answer { status, retry_after: None, body: body.to_owned() }));
+    let ours = |step| with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(2);
+    let ran = ours(step(&["--path", "dist"]));
+    assert_eq!(outcome(&ran), ("none", "s3-refused"));
+    let told =
+        "S3 refused: XAdminUserNotFound: No user exists with the provided access key ID for `";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    let ran = ours(Crcr::step(&args, "push", &serde_json::json!({})));
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+}
+
 /// As Backblaze B2, Alibaba's OSS and older servers do.
 #[test]
 fn headers_that_a_server_does_not_know_are_left_out() {

@@ -189,13 +189,15 @@ impl S3Store {
         let text = |word: &str| {
             let code = code.as_deref().unwrap_or(word);
             match (message.is_empty(), &leads_to) {
-                (false, _) => format!("{code}: {message}"),
+                (false, _) => format!("{code}: {}", message.trim_end_matches('.')),
                 (true, Some(leads_to)) => format!("{code}: {leads_to}"),
                 (true, None) => code.to_owned(),
             }
         };
         match (code.as_deref().unwrap_or_default(), status) {
-            ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
+            ("NoSuchBucket" | "NoSuchAccessPoint", _) => {
+                StoreError::MissingBucket(self.config.bucket.clone())
+            }
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
                     Some(status) if refusal.is_web_page => format!(
@@ -229,7 +231,8 @@ impl S3Store {
                 let message = format!("400 without a reason for `{what}`");
                 StoreError::Denied { store: STORE, message }
             }
-            ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | (_, Some(404)) => {
+            // A 404 with another code isn't about the object, such as versitygw's for an unknown access key.
+            ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | ("", Some(404)) => {
                 StoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
             (_, Some(status)) => {
