@@ -315,8 +315,20 @@ fn locator_is_followed_only_into_the_prefix_of_its_run() {
     refused(&ran, "locator-refused", &["bucket `elsewhere`"]);
     let ran = download(&Locator { run_id: 1, ..good.clone() }).expect_code(1);
     refused(&ran, "locator-refused", &["run `1`"]);
-    let ran = download(&Locator { digest: Digest::of(b"other"), ..good }).expect_code(2);
+    let ran = download(&Locator { digest: Digest::of(b"other"), ..good.clone() }).expect_code(2);
     refused(&ran, "digest-mismatch", &["its digest is"]);
+
+    let larger = Locator { size: good.size + 1, digest: Digest::of(b"other"), ..good };
+    refused(&download(&larger).expect_code(2), "fetch", &["in its place", "upload it again"]);
+    let json = larger.to_json(64 * 1024);
+    let args = ["--locator", &json, "--digest-mismatch", "warn"];
+    let ran = world.signed(world.step("download", &args)).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"x", "{}", ran.report());
+    let mut gone = larger;
+    if let StoredPlace::S3 { key, .. } = &mut gone.place {
+        *key = "acme/upstream/4242/wheels/gone.zip".to_owned();
+    }
+    refused(&download(&gone).expect_code(1), "artifact-not-found", &["has deleted it"]);
 }
 
 /// Such as an address within a cluster, and one for GitHub's own runners.

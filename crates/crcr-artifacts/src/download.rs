@@ -242,7 +242,7 @@ async fn fetch_blob(
         return Ok((found, None));
     }
     // Gitea, Forgejo and act list neither a digest nor the size of the blob.
-    let size = found.size.filter(|_| found.digest.is_some());
+    let size = found.size.filter(|_| found.digest.is_some() && request.digest_must_match);
     let mut may_fetch_again = true;
     loop {
         let blob = Arc::new(sources.blob(&request.run, &found.at));

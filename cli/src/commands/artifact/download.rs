@@ -7,17 +7,20 @@ use std::sync::Arc;
 use crcr_artifacts::download::{
     self, DownloadError, DownloadRequest, DownloadResult, DownloadedArtifact,
 };
+use crcr_artifacts::fetch::FetchError;
 use crcr_artifacts::find::pattern::NamePattern;
 use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection, ArtifactSources};
 use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
+use crcr_artifacts::objects::ObjectsError;
+use crcr_artifacts::store::StoreError;
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
 use super::stop_signal;
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact::sources::{
-    SummaryRow, files_text, github_url, not_found, run_of, s3_page, service, set_empty_outputs,
-    sources, store_failed, summarize_failure, table, warn_instead,
+    DELETED_HINT, SummaryRow, files_text, github_url, not_found, run_of, s3_page, service,
+    set_empty_outputs, sources, store_failed, summarize_failure, table, warn_instead,
 };
 use crate::commands::no_temporary_folder;
 use crate::env_vars::{self, Env};
@@ -352,6 +355,19 @@ fn line(artifact: &DownloadedArtifact) -> String {
     )
 }
 
+const FETCH_AGAIN: &str =
+    "run the step again; if it fails again, look at the network and the proxy";
+
+fn fetch_hint(error: &FetchError) -> &'static str {
+    match error {
+        FetchError::Length { .. } => {
+            "something else is in its place now, or was sent in its place: upload it again"
+        }
+        FetchError::Store(StoreError::NotFound { .. }) => DELETED_HINT,
+        _ => FETCH_AGAIN,
+    }
+}
+
 /// Converts an error to a message with a hint.
 fn failure(error: DownloadError, merges: bool, env: &Env) -> Failure {
     let text = error.to_string();
@@ -377,12 +393,13 @@ fn failure(error: DownloadError, merges: bool, env: &Env) -> Failure {
         DownloadError::Trust { .. } => Failure::user("untrusted-artifact", text)
             .hint("pass the output `locator` of the job that uploaded it"),
         DownloadError::Fetch {
-            source: crcr_artifacts::fetch::FetchError::Store(error), ..
+            source: FetchError::Store(error), ..
         } => store_failed(error),
-        DownloadError::Fetch { .. } | DownloadError::Objects { .. } => {
-            Failure::unexpected("fetch", text)
-                .hint("run the step again; if it fails again, look at the network and the proxy")
+        DownloadError::Fetch { source, .. }
+        | DownloadError::Objects { source: ObjectsError::Fetch { source, .. }, .. } => {
+            Failure::unexpected("fetch", text).hint(fetch_hint(&source))
         }
+        DownloadError::Objects { .. } => Failure::unexpected("fetch", text).hint(FETCH_AGAIN),
         DownloadError::Digest { .. } => Failure::unexpected("digest-mismatch", text)
             .hint("upload it again; `digest-mismatch: warn` would take it as it is"),
         DownloadError::Unpack { .. } => {

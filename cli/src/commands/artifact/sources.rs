@@ -292,6 +292,10 @@ pub fn layout(args: &S3Args) -> Result<KeyLayout, Failure> {
 const EXPIRED_HINT: &str =
     "run the job that makes it again; `retention-days` of the upload keeps it longer";
 
+/// A bucket's list or a locator has it, so the upload had ended.
+pub const DELETED_HINT: &str =
+    "the bucket's lifecycle or somebody has deleted it: run the job that makes it again";
+
 /// How a search that failed reads.
 pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
@@ -429,6 +433,7 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
             "give the bucket's own region as `aws-region`, or leave it out"
         }
         store::StoreError::Expired { .. } => EXPIRED_HINT,
+        store::StoreError::NotFound { store: S3, .. } => DELETED_HINT,
         store::StoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
