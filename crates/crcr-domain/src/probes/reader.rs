@@ -202,9 +202,10 @@ impl<'a> FileReader<'a> {
                 continue;
             };
             let Some(name) = keys.iter().find(|name| *name == text) else {
-                let help = match find_similar(text, keys) {
-                    Some(similar) => format!("did you mean `{similar}`?"),
-                    None => format!("the keys here are `{}`", keys.join("`, `")),
+                let help = match (section_of(text), find_similar(text, keys)) {
+                    (Some(section), _) => format!("indent it under `{section}`"),
+                    (None, Some(similar)) => format!("did you mean `{similar}`?"),
+                    (None, None) => format!("the keys here are `{}`", keys.join("`, `")),
                 };
                 let message = format!("{} isn't a key of the file here", show(text));
                 self.file.report(Rule::UnknownField, key.bytes, message, &help);
@@ -329,14 +330,33 @@ impl<'a> FileReader<'a> {
             self.file.report(Rule::WrongShape, node.bytes.clone(), message, "write a whole number");
             return 0;
         };
-        let digits = *plain && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|number| digits && bounds.contains(number));
+        let has_digits_only = *plain && text.bytes().all(|byte| byte.is_ascii_digit());
+        // YAML 1.1 reads `010` as 8, and YAML 1.2 as 10.
+        let is_octal = has_digits_only && text.len() > 1 && text.starts_with('0');
+        let number = text.parse().ok();
+        let number =
+            number.filter(|number| has_digits_only && !is_octal && bounds.contains(number));
         if number.is_none() {
             let (least, most) = (bounds.start(), bounds.end());
             let message = format!("{} isn't a whole number from {least} to {most}", show(text));
-            let help = format!("write `{name}` without quotes and units");
+            let help = if is_octal {
+                "write it without the `0` in front, which some programs read as octal".to_owned()
+            } else if has_digits_only {
+                "take a number within these bounds".to_owned()
+            } else {
+                format!("write digits only, such as `{name}: 20`")
+            };
             self.file.report(Rule::InvalidNumber, node.bytes.clone(), message, &help);
         }
         number.unwrap_or_default()
+    }
+}
+
+/// The section that a key belongs to.
+fn section_of(key: &str) -> Option<&'static str> {
+    if DISPATCH_KEYS.contains(&key) {
+        Some("dispatch")
+    } else {
+        PROBE_KEYS.contains(&key).then_some("probes")
     }
 }

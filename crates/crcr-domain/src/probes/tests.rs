@@ -89,6 +89,11 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
         ("dispatch:\n  paths: [./a, \"!\", \"a\\tb\", \"{a}\"]\n",
             &["invalid-pattern 2:11", "invalid-pattern 2:16", "invalid-pattern 2:21",
               "invalid-pattern 2:29"]),
+        ("dispatch:\n  paths: [a//b, a/../b, '../a', a/., '!!a', ' a', 'a ', \"a\\u200b/b\"]\n",
+            &["invalid-pattern 2:11", "invalid-pattern 2:17", "invalid-pattern 2:25",
+              "invalid-pattern 2:33", "invalid-pattern 2:38", "invalid-pattern 2:45",
+              "invalid-pattern 2:51", "invalid-pattern 2:57"]),
+        ("dispatch:\n  quiet-minutes: 010\n", &["invalid-number 2:18"]),
         ("? [a]\n: b\n", &["wrong-shape 1:3"]),
         ("probes: &a {}\ndispatch: *a\n", &["alias 1:9", "alias 2:11"]),
         ("dispatch: {\n", &["yaml-syntax 1:11"]),
@@ -179,12 +184,20 @@ fn title_of_a_suspect_is_one_short_line() {
 }
 
 #[test]
-fn unknown_keys_and_events_come_with_a_suggestion() {
+fn mistakes_come_with_what_to_write_instead() {
     for (text, help) in [
         ("dispatch:\n  quiet_minutes: 5\n", "did you mean `quiet-minutes`?"),
         ("dispatch:\n  events: [merge-group]\n", "did you mean `merge_group`?"),
         ("prob:\n", "did you mean `probes`?"),
         ("filters: {}\n", "the keys here are `dispatch`, `probes`"),
+        ("dispatch:\nevents: [push]\n", "indent it under `dispatch`"),
+        ("dispatch:\n  reruns-per-day: 3\n", "indent it under `probes`"),
+        ("dispatch: {max-per-day: 0}\n", "take a number within these bounds"),
+        ("dispatch: {quiet-minutes: 10m}\n", "write digits only, such as `quiet-minutes: 20`"),
+        (
+            "dispatch: {quiet-minutes: 010}\n",
+            "write it without the `0` in front, which some programs read as octal",
+        ),
     ] {
         let parsed = parse(text);
         assert_eq!(parsed.findings.kept()[0].help.as_deref(), Some(help), "{text}");
@@ -221,6 +234,29 @@ fn the_last_pattern_that_matches_a_file_decides_and_one_file_is_enough() {
     let back = paths("'**', '!docs/**', 'docs/api/**'");
     assert!(back.takes_any(["docs/api/a"].into_iter()));
     assert!(!back.takes_any(["docs/a"].into_iter()));
+}
+
+/// <https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#filter-pattern-cheat-sheet>
+#[test]
+fn two_stars_beside_other_text_cross_folders_as_in_filters_of_github() {
+    for (pattern, taken, left) in [
+        ("**.py", vec!["x.py", "a/x.py", "a/.b/c.py", ".py"], vec!["x.pyi", "a/py"]),
+        ("src/**.cpp", vec!["src/x.cpp", "src/a/b/x.cpp"], vec!["x.cpp", "a/src/x.cpp"]),
+        ("**/migrate-**", vec!["migrate-1", "db/migrate-a/b.sql"], vec!["db/xmigrate-1"]),
+        ("a**", vec!["a", "ab", "a/b", "ab/c/d"], vec!["b/a"]),
+        ("a**b/c", vec!["ab/c", "axb/c", "a/x/b/c", "ax/yb/c"], vec!["ab", "ab/d"]),
+        ("***.md", vec!["x.md", "a/x.md"], vec!["x.mdx"]),
+        ("**", vec!["x", ".github/x"], vec![]),
+        ("Docs/**", vec!["Docs/x"], vec!["docs/x"]),
+    ] {
+        let filter = PathFilter::new(vec![pattern.to_owned()]);
+        assert_eq!(paths::check(pattern), None, "{pattern}");
+        for (files, is_taken) in [(taken, true), (left, false)] {
+            for file in files {
+                assert_eq!(filter.takes_any([file].into_iter()), is_taken, "{pattern} {file}");
+            }
+        }
+    }
 }
 
 #[test]

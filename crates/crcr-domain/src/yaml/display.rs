@@ -29,7 +29,7 @@ pub(crate) fn show(text: &str) -> String {
 }
 
 /// Zero-width characters and those that change the text direction.
-fn is_invisible(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     matches!(u32::from(c), 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e
         | 0x2060..=0x206f | 0xfe00..=0xfe0f | 0xfeff | 0xe0000..=0xe0fff)
 }
