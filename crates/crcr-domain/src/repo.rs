@@ -152,21 +152,31 @@ fn check_name(name: &str) -> Result<(), RepoNameError> {
     Ok(())
 }
 
+/// Where an address of github.com has an owner, these are pages of GitHub's own.
+const PAGES_OF_GITHUB: [&str; 8] =
+    ["apps", "enterprises", "marketplace", "orgs", "settings", "sponsors", "topics", "users"];
+
 /// `github.com/owner/repo` without a scheme.
 fn starts_with_host(text: &str) -> bool {
     let host = text.split('/').next().unwrap_or_default();
     text.matches('/').count() >= 2 && host.contains('.')
 }
 
-/// The `owner/repo` in a web or SSH address.
+/// The `owner/repo` in a web or SSH address of github.com. On another host, the name is somebody else's on GitHub.
 fn name_in_address(text: &str) -> Option<String> {
-    let path = match text.split_once("://") {
-        Some((_, rest)) => rest.split_once('/')?.1,
-        None if text.starts_with("git@") => text.split_once(':')?.1,
-        None => text.split_once('/')?.1,
+    let address = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (host, path) = match address.strip_prefix("git@") {
+        Some(rest) => rest.split_once([':', '/'])?,
+        None => address.split_once('/')?,
     };
+    if !["github.com", "www.github.com"].iter().any(|known| host.eq_ignore_ascii_case(known)) {
+        return None;
+    }
     let mut segments = path.split(['/', '?', '#']).filter(|segment| !segment.is_empty());
     let (owner, name) = (segments.next()?, segments.next()?);
+    if PAGES_OF_GITHUB.contains(&owner) {
+        return None;
+    }
     let name = name.strip_suffix(".git").unwrap_or(name);
     RepoName::new(&format!("{owner}/{name}")).ok().map(String::from)
 }
@@ -340,6 +350,15 @@ mod tests {
             ("git@github.com:a/b.git", E::Address(Some("a/b".into()))),
             ("https://github.com/a/b?tab=readme", E::Address(Some("a/b".into()))),
             ("https://github.com/a/b#usage", E::Address(Some("a/b".into()))),
+            ("ssh://git@github.com/a/b", E::Address(Some("a/b".into()))),
+            ("HTTPS://www.GitHub.com/a/b/pulls", E::Address(Some("a/b".into()))),
+            ("https://gitlab.com/a/b", E::Address(None)),
+            ("git@bitbucket.org:a/b.git", E::Address(None)),
+            ("https://api.github.com/repos/a/b", E::Address(None)),
+            ("https://gist.github.com/a/0123", E::Address(None)),
+            ("https://github.com.evil.test/a/b", E::Address(None)),
+            ("https://github.com@evil.test/a/b", E::Address(None)),
+            ("https://github.com/orgs/a/teams/b", E::Address(None)),
             ("https://github.com", E::Address(None)),
             ("https://github.com/a", E::Address(None)),
             ("git@github.com", E::Address(None)),

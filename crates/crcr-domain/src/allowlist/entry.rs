@@ -405,6 +405,10 @@ fn repo_replacement(text: &str, why: &RepoNameError) -> Option<String> {
     RepoName::new(&name).is_ok().then_some(name)
 }
 
+/// The help for a name that can't have a character of it.
+pub(crate) const LOOK_ALIKE: &str =
+    "type the name again; a character in it is invisible or looks like another";
+
 /// The help text for an invalid repository name.
 fn repo_help(text: &str, why: &RepoNameError) -> String {
     if text.contains([' ', '\n']) {
@@ -417,6 +421,11 @@ fn repo_help(text: &str, why: &RepoNameError) -> String {
         RepoNameError::ManySlashes if text.ends_with('/') => "drop the `/` at the end".to_owned(),
         RepoNameError::OwnerChar(c) | RepoNameError::NameChar(c) if !c.is_ascii() => {
             "type the name again; this character is invisible or looks like another".to_owned()
+        }
+        // Such as a slash of another script, because of which a `/` seems to be missing.
+        _ if !text.is_ascii() => LOOK_ALIKE.to_owned(),
+        RepoNameError::OwnerChar('*') | RepoNameError::NameChar('*') => {
+            "list each repository by its name; there are no patterns".to_owned()
         }
         RepoNameError::OwnerChar('#') | RepoNameError::NameChar('#') => {
             "a comment needs a space before its `#`".to_owned()

@@ -8,6 +8,7 @@ use std::ops::Range;
 use granit_parser::ErrorKind;
 
 use super::Allowlist;
+use super::entry::LOOK_ALIKE;
 use crate::allowlist::level::{Device, Level};
 use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::repo::RepoName;
@@ -241,6 +242,7 @@ impl<'a> AllowlistReader<'a> {
         let message = format!("{} isn't a level", show(&key.text));
         let help = match level {
             Some(level) => format!("did you mean `{level}`?"),
+            None if !key.text.is_ascii() => LOOK_ALIKE.to_owned(),
             None => "the levels are `L1`, `L2`, `L3` and `L4`".to_owned(),
         };
         let found = Diagnostic::new(Rule::UnknownLevel, self.span(key), message);

@@ -67,6 +67,24 @@ fn every_invalid_file_gets_words_and_fixes_that_a_maintainer_can_follow() {
     insta::assert_snapshot!(told);
 }
 
+/// A fix writes what the help says, so nothing may be made of a name that isn't one on GitHub.
+#[test]
+fn names_that_a_fix_could_get_wrong_get_words_only() {
+    for (text, help) in [
+        ("L1: ['https://gitlab.com/acme/one']", "write the name as in the address"),
+        ("L1: ['https://api.github.com/repos/acme/one']", "write the name as in the address"),
+        ("L1: ['https://github.com/orgs/acme/teams']", "write the name as in the address"),
+        ("L1: ['https://g\u{456}thub.com/acme/one']", "a character in it is invisible"),
+        ("L1: [acme\u{ff0f}one]", "a character in it is invisible"),
+        ("L\u{ff11}: [acme/one]", "a character in it is invisible"),
+        ("L1: ['acme/*']", "there are no patterns"),
+    ] {
+        let found = &parse(text).findings.kept()[0];
+        assert!(found.help.as_deref().unwrap().contains(help), "{text}: {:?}", found.help);
+        assert_eq!(found.fix, None, "{text}");
+    }
+}
+
 /// Typos whose line a maintainer looks at without seeing them.
 #[test]
 fn line_without_a_key_says_what_is_wrong_with_it() {
