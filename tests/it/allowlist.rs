@@ -446,6 +446,31 @@ fn diff_reports_effects_and_not_text() {
     assert_eq!(document["changes"], serde_json::json!([]));
 }
 
+#[test]
+fn diff_shows_who_is_on_call_for_a_new_entry_and_which_events_it_takes() {
+    let run = Crcr::new(&["allowlist", "diff", "old.yml", "new.yml"]);
+    fs::write(run.folder().join("old.yml"), "L1: [a/b]\n").unwrap();
+    let new = "L1: [a/b, c/d: {oncalls: [x, o/t], events: [nightly]}]\n";
+    fs::write(run.folder().join("new.yml"), new).unwrap();
+    let ran = run.run().expect_code(0);
+    assert_eq!(ran.stdout, "added     c/d: L1; oncalls: `x`, `o/t`; events: `nightly`\n\n");
+}
+
+#[test]
+fn diff_with_a_base_that_has_errors_calls_nothing_new_or_unchanged() {
+    for (format, said) in [("text", ""), ("json", "\"changes\": []"), ("markdown", "valid")] {
+        let run = Crcr::new(&["allowlist", "diff", "old.yml", "new.yml", "--format", format]);
+        let broken = "L1: [acme/one]\nL4:\n\t- acme/four: alice\n";
+        fs::write(run.folder().join("old.yml"), broken).unwrap();
+        fs::write(run.folder().join("new.yml"), broken.replace('\t', "  ")).unwrap();
+        let ran = run.run().expect_code(0);
+        assert!(ran.stderr.contains("the base has errors"), "{}", ran.report());
+        let told = &ran.stdout;
+        assert!(told.contains(said) && (format != "text" || told.is_empty()), "{told}");
+        assert!(!told.contains("added") && !told.contains("o effect"), "{told}");
+    }
+}
+
 /// A pull request can add a file of any name, and the workflow names the base by its hash.
 #[test]
 fn git_revision_wins_over_a_file_of_the_same_name() {

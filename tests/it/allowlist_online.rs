@@ -377,6 +377,28 @@ fn promotion_to_l3_needs_the_label_or_a_review_of_the_newest_commit_by_the_team(
 }
 
 #[test]
+fn check_runs_that_events_begin_at_the_same_level_need_approval_too() {
+    let github = github();
+    let world = &github.state().world;
+    let pull = PullRequest::from_fork(7, "up/stream", &"a".repeat(40), jiff::Timestamp::now());
+    world.put_pull("up/stream", pull);
+    let nightly = LIST.replace("[alice, acme/ci]", "{oncalls: [alice], events: [nightly]}");
+    for (before, after, code) in [(&*nightly, LIST, 1), (LIST, &*nightly, 0)] {
+        let args = ["allowlist", "diff", "old.yml", "new.yml", "--upstream", "up/stream"];
+        let rule = ["--pull-request", "7", "--approval-label", "crcr-approved"];
+        let run = Crcr::new(&[&args[..], &rule].concat());
+        fs::write(run.folder().join("old.yml"), before).unwrap();
+        fs::write(run.folder().join("new.yml"), after).unwrap();
+        let run = run
+            .env("GITHUB_API_URL", github.state().origin())
+            .env("GITHUB_TOKEN", &world.reader_token(true));
+        let ran = run.run().expect_code(code);
+        let told = "`acme/three` gets check runs at L3 without approval";
+        assert_eq!(ran.stdout.contains(told), code == 1, "{}", ran.report());
+    }
+}
+
+#[test]
 fn approval_that_cant_be_checked_is_no_approval() {
     let github = github();
     let world = &github.state().world;

@@ -223,9 +223,9 @@ rules! {
     TokenExposed "token-exposed" Warning,
     /// A repository that enters above L1 or climbs two levels at once
     LevelSkipped "level-skipped" Error,
-    /// A repository climbs to L3 or L4 without the approval of those who have to give it
+    /// A repository climbs to L3 or L4, or its `events` begin its check runs, without the approval of those who have to give it
     PromotionNotApproved "promotion-not-approved" Error,
-    /// A repository goes down and nobody says why
+    /// A repository goes down, or its `events` end its check runs, and nobody says why
     DemotionWithoutReason "demotion-without-reason" Warning,
     /// A repository is removed and nobody says why
     RemovalWithoutReason "removal-without-reason" Warning,

@@ -15,8 +15,8 @@ use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Adds a finding for each promotion to L3 or L4 that isn't approved. Does nothing without a rule, and asks
-/// GitHub only if there is such a promotion.
+/// Adds a finding for each promotion to L3 or L4 that isn't approved, and for `events` there that begin check runs. Does
+/// nothing without a rule, and asks GitHub only if there is such a change.
 pub async fn review(
     args: &ApprovalArgs,
     token: Option<&SecretString>,
@@ -25,14 +25,20 @@ pub async fn review(
     head: &mut ParseOutcome,
     (env, printer): (&Env, &Printer),
 ) -> Result<(), Failure> {
-    let promoted: Vec<RepoName> = changes(base, &head.policy, renames)
+    let promoted: Vec<(RepoName, &str)> = changes(base, &head.policy, renames)
         .iter()
-        .filter(|change| {
+        .filter_map(|change| {
             let level = |entry: &AllowlistEntry| entry.level;
             let after = change.after.map(level);
-            after >= Some(Level::L3) && change.before.map(level) < after
+            let what = if change.before.map(level) < after {
+                "goes up to"
+            } else if change.gains_check_runs() {
+                "gets check runs at"
+            } else {
+                return None;
+            };
+            (after >= Some(Level::L3)).then(|| (change.repo().clone(), what))
         })
-        .map(|change| change.repo().clone())
         .collect();
     let Some(number) = args.pull_request.filter(|_| args.has_rule() && !promoted.is_empty()) else {
         return Ok(());
@@ -49,11 +55,11 @@ pub async fn review(
         }
         (None, None) => return Ok(()),
     };
-    for repo in promoted {
+    for (repo, what) in promoted {
         let level = head.policy.get(&repo).map_or(Level::L3, |entry| entry.level);
         let at = head.policy.position(&repo);
         let span = at.map_or_else(|| head.source.span(0..0), |at| head.places[at].repo.clone());
-        let message = format!("`{repo}` goes up to {level} without approval");
+        let message = format!("`{repo}` {what} {level} without approval");
         let finding = Diagnostic::new(Rule::PromotionNotApproved, span, message)
             .label("not approved")
             .help(format!("{upstream}#{number} needs {wanted}"));

@@ -4,11 +4,15 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, RepositoryRename, changes, review};
+use crcr_domain::allowlist::diff::{
+    ChangeKind, EntryChange, RepositoryRename, calls_the_same, review, visible_changes,
+};
+use crcr_domain::allowlist::level::EventSet;
 use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
 use super::approval;
+use super::validate::UNREADABLE_BASE;
 use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 use crate::commands::levels::reviewer::LevelReviewer;
@@ -23,43 +27,61 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
     let input = AllowlistFile::read_revision(&args.head, env)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
+    // Before the review's findings: an error of these doesn't make the file unreadable.
+    let valid = head.clone();
+    let changes = visible_changes(&base, &valid, &[]);
     let found = review(&base, &head, None, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    let base = base.policy;
-    let evidence =
-        review_level_changes(&args.evidence, args.until, (&base, &[]), &mut head).await?;
+    let is_base_whole = base.findings.errors() == 0;
+    if !is_base_whole {
+        printer.notice(UNREADABLE_BASE);
+    }
+    let policy: (&Allowlist, &[RepositoryRename]) = (&base.policy, &[]);
+    let evidence = review_level_changes(&args.evidence, args.until, policy, &mut head).await?;
     let token = args.github_token.as_ref();
     let tools = (env, printer);
-    approval::review(&args.approval, token, &args.upstream, (&base, &[]), &mut head, tools).await?;
+    approval::review(&args.approval, token, &args.upstream, policy, &mut head, tools).await?;
     if args.strict {
         head.findings.make_strict();
     }
     head.findings.sort();
+    let unreadable = [UNREADABLE_BASE.to_owned()];
     let report = FindingsReport {
         file: &input.name,
         source: &head.source,
         findings: &head.findings,
         listed: ListedEntries::Repositories(head.policy.len()),
-        not_checked: &[],
+        not_checked: if is_base_whole { &[] } else { &unreadable },
     };
-    let data = match args.format {
-        ReviewFormat::Text => {
-            let review = report.render(FindingsFormat::Text, printer.color_stdout());
-            let quiet = head.findings.kept().is_empty();
-            let tables = evidence.iter().map(|shown| format!("{}\n", shown.text));
-            text(&base, &head.policy)
-                + &tables.collect::<String>()
-                + if quiet { "" } else { &review }
-        }
-        ReviewFormat::Json => json(&base, &head.policy, &report, evidence),
-        ReviewFormat::Markdown => {
-            let tables = evidence.iter().map(|shown| &*shown.markdown);
-            let changes = markdown(&changes(&base, &head.policy, &[]));
-            report.render(FindingsFormat::Markdown, false) + &changes + &tables.collect::<String>()
-        }
-    };
-    printer.data(&data);
+    let changes = (&*changes, is_base_whole);
+    printer.data(&render(args.format, printer.color_stdout(), changes, &report, evidence));
     Ok(ExitCode::from(u8::from(head.findings.errors() > 0)))
+}
+
+/// Of a base with errors it isn't known that nothing has changed.
+fn render(
+    format: ReviewFormat,
+    color: bool,
+    (changes, is_base_whole): (&[EntryChange<'_>], bool),
+    report: &FindingsReport<'_>,
+    evidence: Vec<RenderedReview>,
+) -> String {
+    let is_silent = changes.is_empty() && !is_base_whole;
+    match format {
+        ReviewFormat::Text => {
+            let effect = if is_silent { String::new() } else { text(changes) };
+            let tables = evidence.iter().map(|shown| format!("{}\n", shown.text));
+            let review = report.render(FindingsFormat::Text, color);
+            let quiet = report.findings.kept().is_empty();
+            effect + &tables.collect::<String>() + if quiet { "" } else { &review }
+        }
+        ReviewFormat::Json => json(changes, report, evidence),
+        ReviewFormat::Markdown => {
+            let effect = if is_silent { String::new() } else { markdown(changes) };
+            let tables = evidence.iter().map(|shown| &*shown.markdown);
+            report.render(FindingsFormat::Markdown, false) + &effect + &tables.collect::<String>()
+        }
+    }
 }
 
 /// The review of one change of level, rendered in every format.
@@ -89,13 +111,12 @@ pub(crate) async fn review_level_changes(
     Ok(shown.collect())
 }
 
-fn text(base: &Allowlist, head: &Allowlist) -> String {
-    let changes = changes(base, head, &[]);
+fn text(changes: &[EntryChange<'_>]) -> String {
     if changes.is_empty() {
         return "no effect\n".to_owned();
     }
     let mut out = String::new();
-    for change in &changes {
+    for change in changes {
         let _ =
             writeln!(out, "{:9} {}: {}", kind_name(change.kind()), change.repo(), describe(change));
     }
@@ -117,12 +138,11 @@ pub fn markdown(changes: &[EntryChange<'_>]) -> String {
 }
 
 fn json(
-    base: &Allowlist,
-    head: &Allowlist,
+    changes: &[EntryChange<'_>],
     report: &FindingsReport<'_>,
     evidence: Vec<RenderedReview>,
 ) -> String {
-    let list: Vec<_> = changes(base, head, &[])
+    let list: Vec<_> = changes
         .iter()
         .map(|change| {
             json!({
@@ -159,18 +179,27 @@ fn kind_name(kind: ChangeKind) -> &'static str {
 
 /// Such as `L1 → L2; oncalls: a → b`.
 fn describe(change: &EntryChange<'_>) -> String {
-    let (before, after) = match (change.before, change.after) {
-        (None, Some(after)) => return level_and_device(after),
-        (Some(before), None) => return format!("was {}", level_and_device(before)),
-        (Some(before), Some(after)) => (before, after),
-        (None, None) => return String::new(),
-    };
     let names = |entry: &AllowlistEntry| {
         let names: Vec<_> = entry.oncalls.iter().map(|name| format!("`{name}`")).collect();
         if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
     };
     let events = |entry: &AllowlistEntry| {
         entry.events.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
+    };
+    let (before, after) = match (change.before, change.after) {
+        (None, Some(after)) => {
+            let mut parts = vec![level_and_device(after)];
+            if !after.oncalls.is_empty() {
+                parts.push(format!("oncalls: {}", names(after)));
+            }
+            if after.events != EventSet::DEFAULT {
+                parts.push(format!("events: {}", events(after)));
+            }
+            return parts.join("; ");
+        }
+        (Some(before), None) => return format!("was {}", level_and_device(before)),
+        (Some(before), Some(after)) => (before, after),
+        (None, None) => return String::new(),
     };
     let mut parts = Vec::new();
     if let Some(RepositoryRename { from, id, .. }) = change.rename {
@@ -179,7 +208,7 @@ fn describe(change: &EntryChange<'_>) -> String {
     if level_and_device(before) != level_and_device(after) {
         parts.push(format!("{} → {}", level_and_device(before), level_and_device(after)));
     }
-    if before.oncalls != after.oncalls {
+    if !calls_the_same(before, after) {
         parts.push(format!("oncalls: {} → {}", names(before), names(after)));
     }
     if before.events != after.events {

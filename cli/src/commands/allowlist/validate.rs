@@ -135,8 +135,8 @@ fn print_report(
     Ok(())
 }
 
-const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which repositories are new, \
-                               or whether those skip levels";
+pub(crate) const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which \
+                                          repositories are new, or whether those skip levels";
 
 /// A section of the comment. Of a file with errors it isn't known that nothing has changed.
 fn changes_table(base: &ParseOutcome, head: &ParseOutcome, renames: &[RepositoryRename]) -> String {

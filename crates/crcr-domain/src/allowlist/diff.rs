@@ -1,10 +1,10 @@
 //! The effect of a change to the allowlist, regardless of how the text changed.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Allowlist, AllowlistEntry, ParseOutcome};
-use crate::allowlist::level::Level;
+use crate::allowlist::level::{CheckRunPolicy, Level};
 use crate::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crate::repo::RepoName;
 
@@ -61,6 +61,28 @@ impl EntryChange<'_> {
             (None, None) => unreachable!("a change has a side"),
         }
     }
+
+    /// Whether pull requests get check runs of the repository only after the change. At L3 and L4 its `events` decide
+    /// about that, too.
+    pub fn gains_check_runs(&self) -> bool {
+        !has_check_runs(self.before) && has_check_runs(self.after)
+    }
+}
+
+fn has_check_runs(entry: Option<&AllowlistEntry>) -> bool {
+    entry.is_some_and(|entry| entry.check_run() != CheckRunPolicy::Never)
+}
+
+/// Whether both entries of a repository do the same, in whatever order they list who is on call.
+fn has_same_effect(one: &AllowlistEntry, other: &AllowlistEntry) -> bool {
+    let rest = |entry: &AllowlistEntry| AllowlistEntry { oncalls: vec![], ..entry.clone() };
+    calls_the_same(one, other) && rest(one) == rest(other)
+}
+
+/// Whether the same people and teams are on call for both.
+pub fn calls_the_same(one: &AllowlistEntry, other: &AllowlistEntry) -> bool {
+    let names = |entry: &AllowlistEntry| entry.oncalls.iter().cloned().collect::<HashSet<_>>();
+    names(one) == names(other)
 }
 
 /// All changed repositories, sorted by kind and name. Ignores order, comments and layout of the file.
@@ -74,7 +96,10 @@ pub fn changes<'a>(
     let of_head = head.iter().filter_map(|after| {
         let rename = renames.get(&after.repo).copied();
         let before = base.get(rename.map_or(&after.repo, |rename| &rename.from));
-        let same = before.is_some_and(|b| b == after && b.repo.as_str() == after.repo.as_str());
+        let is_same = |before: &AllowlistEntry| {
+            has_same_effect(before, after) && before.repo.as_str() == after.repo.as_str()
+        };
+        let same = before.is_some_and(is_same);
         (!same).then_some(EntryChange { before, after: Some(after), rename })
     });
     let is_gone = |entry: &&AllowlistEntry| {
@@ -198,6 +223,13 @@ fn find_unexplained_demotion(
             let message = format!("`{name}` is demoted from {from} to {to} without a reason");
             (Rule::DemotionWithoutReason, message)
         }
+        Some(_) if has_check_runs(Some(before)) && !has_check_runs(after) => {
+            let level = before.level;
+            let message = format!(
+                "`{name}` stays at {level}, but its `events` end its check runs without a reason"
+            );
+            (Rule::DemotionWithoutReason, message)
+        }
         Some(_) => return None,
     };
     if gives_reason(reason, name) || gives_reason(reason, &before.repo) {
@@ -271,6 +303,40 @@ mod tests {
         );
         assert_eq!(changes(&base.policy, &head.policy, &[]), []);
         assert_eq!(base.policy, head.policy);
+    }
+
+    #[test]
+    fn order_of_oncalls_is_no_change_and_who_is_on_call_is() {
+        let base = parse("L4: [{a/b: [p, org/q]}]");
+        for (head, count) in [
+            ("L4: [{a/b: 'Org/q, p'}]", 0),
+            ("L4: [{a/b: [p]}]", 1),
+            ("L4: [{a/b: [p, org/r]}]", 1),
+            ("L4: [{a/b: [p, org/q, r]}]", 1),
+        ] {
+            assert_eq!(changes(&base.policy, &parse(head).policy, &[]).len(), count, "{head}");
+        }
+    }
+
+    /// A level that stays the same can hide that pull requests get other check runs.
+    #[test]
+    fn events_that_end_check_runs_need_a_reason_and_those_that_begin_them_are_told() {
+        let (whole, nightly) =
+            ("L4: [{a/b: [p]}]", "L4: [{a/b: {oncalls: [p], events: [nightly]}}]");
+        assert_eq!(codes(whole, nightly, ""), ["demotion-without-reason 1:7"]);
+        assert_eq!(codes(whole, nightly, "a/b: its machines are gone"), [""; 0]);
+        assert_eq!(codes(nightly, whole, ""), [""; 0]);
+        let gains = |base: &str, head: &str| {
+            let (base, head) = (parse(base), parse(head));
+            let all = changes(&base.policy, &head.policy, &[]);
+            all.iter().map(EntryChange::gains_check_runs).collect::<Vec<_>>()
+        };
+        assert_eq!(gains(nightly, whole), [true]);
+        assert_eq!(gains(whole, nightly), [false]);
+        assert_eq!(gains(whole, "L4: [{a/b: [q]}]"), [false]);
+        let observed = "L2: [{a/b: {events: [nightly]}}]";
+        assert_eq!(codes("L2: [a/b]", observed, ""), [""; 0], "L2 has no check runs");
+        assert_eq!(gains(observed, "L2: [a/b]"), [false]);
     }
 
     #[test]
