@@ -208,10 +208,15 @@ impl<'a> BlameContext<'a> {
             return reproduced(verdict(Category::Unknown, Confidence::Low, summary, found), job);
         };
         let NewFailures { broken, judged, has_unrelated } = self.newly_broken(job);
-        let result = if base.passed { "passed" } else { "failed in other tests" };
+        let is_new = is_new_failure(job.record, &base);
         let place = place(&base);
+        let result = match (base.passed, is_new) {
+            (true, _) => format!("passed {place}"),
+            (false, true) => format!("failed in other tests {place}"),
+            (false, false) => format!("failed {place}, too, perhaps in the same tests"),
+        };
         let certain = base.is_merge_base;
-        let verdict = if broken.len() >= 2 {
+        let verdict = if is_new && broken.len() >= 2 {
             let summary = format!(
                 "This {change}: {} of {judged} backends have failures that they didn't have {place}",
                 broken.len()
@@ -229,23 +234,24 @@ impl<'a> BlameContext<'a> {
             }
         } else {
             let alone = match judged {
+                _ if !is_new => String::new(),
                 0 | 1 => String::new(),
                 _ if has_unrelated => ", and others fail newly in other tests only".to_owned(),
                 judged => format!(", and no other of {judged} backends has a new failure"),
             };
             let confidence = if certain { Confidence::Medium } else { Confidence::Low };
             // Without the change it passes, with it it fails twice: who else fails tells them apart.
-            let is_confirmed = certain && job.failed_attempts > 1;
+            let is_confirmed = certain && is_new && job.failed_attempts > 1;
             if is_confirmed && judged > 1 {
                 let summary = format!(
-                    "The backend, with this {change}: it {result} {place} and failed twice here{alone}"
+                    "The backend, with this {change}: it {result} and failed twice here{alone}"
                 );
                 verdict(Category::Backend, confidence, summary, found)
             } else if is_confirmed {
-                let summary = format!("This {change}: it {result} {place} and failed twice here");
+                let summary = format!("This {change}: it {result} and failed twice here");
                 verdict(Category::Upstream, confidence, summary, found)
             } else {
-                let summary = format!("This {change} or the backend: it {result} {place}{alone}");
+                let summary = format!("This {change} or the backend: it {result}{alone}");
                 verdict(Category::Unknown, confidence, summary, found)
             }
         };
@@ -279,11 +285,16 @@ impl<'a> BlameContext<'a> {
             let one = base_result(other, false);
             is_same_failure(job.record, &one)
         };
-        let Some(first) = before.iter().take_while(fails).last() else { return String::new() };
+        let failing = before.iter().take_while(fails).count();
+        let Some(first) = failing.checked_sub(1).map(|last| before[last]) else {
+            return String::new();
+        };
         let record = first.record;
         let short = record.head_sha.get(..12).unwrap_or(&record.head_sha);
         let at = record.dispatched_at.strftime("%F");
-        format!(", and it does so since {short} ({at})")
+        // Older results aren't read, or don't exist.
+        let least = if failing == before.len() { "at least " } else { "" };
+        format!(", and it does so since {least}{short} ({at})")
     }
 
     fn newest_nightly(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
@@ -355,9 +366,8 @@ impl<'a> BlameContext<'a> {
         for other in self.on_commit(job).filter(|other| has_test_result(other)) {
             let repo = other.record.repo.to_ascii_lowercase();
             judged.insert(repo.clone());
-            let is_new = || {
-                self.base_result(other).is_some_and(|base| !is_same_failure(other.record, &base))
-            };
+            let is_new =
+                || self.base_result(other).is_some_and(|base| is_new_failure(other.record, &base));
             if other.outcome == Some(JobOutcome::TestFailed) && is_new() {
                 if may_share_cause(job.record, other.record) {
                     related.entry(repo.clone()).or_insert(other);
@@ -409,11 +419,26 @@ fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
 /// Whether the base failed in the same way: all tests that fail now failed there, as far as both are
 /// known.
 fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
-    if base.passed {
+    if base.passed || has_more_failures(record, base.record) {
         return false;
     }
     let known: HashSet<&str> = test_names(base.record).collect();
     known.is_empty() || test_names(record).all(|name| known.contains(name))
+}
+
+/// Whether a test fails now that didn't on the base. A base that names only some of its failed tests may have failed in
+/// this one, too.
+fn is_new_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
+    let names_all = base.record.details.names_all_failed_tests();
+    base.passed
+        || has_more_failures(record, base.record)
+        || (names_all && !is_same_failure(record, base))
+}
+
+/// Whether more tests failed than on the base: then one of them is new, even if it isn't named.
+fn has_more_failures(record: &AttemptFact, base: &AttemptFact) -> bool {
+    let failed = |fact: &AttemptFact| fact.details.tests.map(|counts| counts.failed);
+    failed(record).zip(failed(base)).is_some_and(|(now, before)| before > 0 && now > before)
 }
 
 fn place(base: &BaseResult<'_>) -> String {

@@ -2,7 +2,7 @@ use super::super::jobs_of_record;
 use super::super::tests::{at, attempt};
 use super::*;
 use crate::checks::lifecycle::{Conclusion, JobState};
-use crate::protocol::callback::FailedTest;
+use crate::protocol::callback::{FailedTest, TestCounts};
 
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
 const BAD: JobState = JobState::Completed(Conclusion::Failure);
@@ -244,6 +244,53 @@ fn every_case_has_its_verdict() {
     ];
     let table = cases.map(|(case, head, branch)| format!("{case}: {}", summary(&head, &branch)));
     insta::assert_snapshot!(table.join("\n"));
+}
+
+/// Reports name some of their failed tests, and count all of them.
+#[test]
+fn tests_that_are_counted_and_not_named_are_neither_the_same_nor_others() {
+    let counted = |failed, mut row: AttemptFact| {
+        row.details.tests = Some(TestCounts { passed: 9, failed, skipped: 0, total: failed + 9 });
+        row
+    };
+    let base =
+        |failed, tests: &[&str]| counted(failed, upstream("acme/one", "base", BAD, tests, 100));
+    let one = |failed, tests: &[&str]| counted(failed, here("acme/one", BAD, tests));
+    let again = |row: AttemptFact| AttemptFact { run_attempt: 2, received_at: at(2000), ..row };
+    let others = "unknown medium: This pull request or the backend: it failed in other tests on the merge base";
+    let perhaps = "unknown medium: This pull request or the backend: it failed on the merge base, too, \
+                   perhaps in the same tests";
+    let same = "backend medium: Not this pull request: it failed on the merge base, too";
+    for (head, base, expected) in [
+        (vec![one(500, &["a"])], base(1, &["a"]), others),
+        (vec![one(500, &[])], base(1, &["a"]), others),
+        (vec![one(500, &[])], base(1, &[]), others),
+        (vec![one(1, &["b"])], base(30, &["a"]), perhaps),
+        (vec![one(1, &["b"]), again(one(1, &["b"]))], base(30, &["a"]), perhaps),
+        (vec![one(1, &["b"]), here("acme/two", GOOD, &[])], base(30, &["a"]), perhaps),
+        (vec![one(1, &["a"])], base(30, &["a"]), same),
+        (vec![one(1, &[])], base(30, &["a"]), same),
+        (vec![one(4, &[])], base(0, &[]), same),
+    ] {
+        assert_eq!(summary(&head, &[base]), expected);
+    }
+}
+
+#[test]
+fn failures_that_fill_all_known_results_began_at_the_first_of_them_at_the_latest() {
+    let bad = [here("acme/one", BAD, &[])];
+    let mut branch = vec![
+        upstream("acme/one", "first", BAD, &[], 80),
+        upstream("acme/one", "second", BAD, &[], 90),
+        upstream("acme/one", "base", BAD, &[], 100),
+    ];
+    let ends = |branch: &[AttemptFact], since: &str| {
+        let told = summary(&bad, branch);
+        assert!(told.ends_with(&format!(", and it does so since {since} (2026-09-21)")), "{told}");
+    };
+    ends(&branch, "at least first");
+    branch.push(upstream("acme/one", "green", GOOD, &[], 70));
+    ends(&branch, "first");
 }
 
 #[test]
