@@ -100,6 +100,19 @@ fn assert_check(ran: &Ran, check: &str, status: &str, message: &str) {
 }
 
 #[test]
+fn file_of_what_a_backend_takes_has_no_effect_with_another_ending() {
+    let github = github();
+    let world = &github.state().world;
+    world.put_file("acme/backend", ".github/crcr.yaml", "dispatch: {drafts: skip}\n");
+    let told = "`.github/crcr.yaml` has no effect, as the relay reads `.github/crcr.yml`";
+    assert_check(&doctor(&github, &[]).run(), "crcr-yml", "warning", told);
+    world.put_file("acme/backend", ".github/crcr.yml", "dispatch: {drafts: skip}\n");
+    assert_check(&doctor(&github, &[]).run(), "crcr-yml", "ok", "can be read");
+    world.put_file("acme/backend", ".github/crcr.yml", "dispatch: {draft: skip}\n");
+    assert_check(&doctor(&github, &[]).run(), "crcr-yml", "error", "1 error");
+}
+
+#[test]
 fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
     let github = github();
     let ran = doctor(&github, &[]).run().expect_code(0);

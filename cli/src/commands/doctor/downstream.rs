@@ -185,6 +185,13 @@ impl DownstreamCheck<'_> {
     async fn downstream_file(&self) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "crcr-yml";
         let Some(text) = self.lookup.file(self.name(), DOWNSTREAM_FILE).await? else {
+            let other_ending = DOWNSTREAM_FILE.replace(".yml", ".yaml");
+            if self.lookup.file(self.name(), &other_ending).await?.is_some() {
+                let message = format!(
+                    "`{other_ending}` has no effect, as the relay reads `{DOWNSTREAM_FILE}`"
+                );
+                return Ok(CheckResult::warning(CHECK, message, "rename it"));
+            }
             let message = format!(
                 "there is no `{DOWNSTREAM_FILE}`, so every event is dispatched, and failures get no probe"
             );
