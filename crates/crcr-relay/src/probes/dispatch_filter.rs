@@ -77,8 +77,10 @@ pub(crate) async fn decide(
         return Ok(FilterDecision::Send);
     };
     let (filter, event) = (&file.config.dispatch, dispatch.filtered_event());
+    let ends_run = dispatch.action == Some(PullRequestAction::Closed)
+        && was_sent_a_head(relay, dispatch).await?;
     if let Some(why) = filter.leaves_out(event)
-        && (why != LeftOut::Draft || !is_ready_meanwhile(relay, dispatch).await?)
+        && (why != LeftOut::Draft || !(ends_run || is_ready_meanwhile(relay, dispatch).await?))
     {
         return Ok(FilterDecision::LeaveOut(why));
     }
@@ -108,7 +110,8 @@ pub(crate) async fn decide(
     if is_repeated && goes_out_otherwise(relay, dispatch).await? {
         return Ok(FilterDecision::LeaveOut(LeftOut::SameHead));
     }
-    if let Some(paths) = filter.paths_of(event)
+    if !ends_run
+        && let Some(paths) = filter.paths_of(event)
         && !concerns(relay, dispatch, paths).await?
     {
         return Ok(FilterDecision::LeaveOut(LeftOut::Paths));
@@ -146,11 +149,7 @@ async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, 
     let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
     let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
-    let other_heads = pull.older.iter().flat_map(|older| &older.deliveries);
-    let others = pull.deliveries.iter().chain(other_heads).filter(|id| **id != dispatch.delivery);
-    let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
-    let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-    let others: Vec<_> = others.iter().filter_map(|read| read.value.as_ref()).collect();
+    let others = others_of_pull(relay, &pull, dispatch).await?;
     let is_required = is_required(relay, dispatch);
     let is_same = |other: &Dispatch| {
         let is_for_draft = other.is_draft && !dispatch.is_draft;
@@ -171,6 +170,30 @@ async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, 
         DispatchStatus::Queued => other.order > dispatch.order,
         _ => false,
     }))
+}
+
+/// The backend's other dispatches of the pull request.
+async fn others_of_pull(
+    relay: &Relay,
+    pull: &PullRecord,
+    dispatch: &Dispatch,
+) -> Result<Vec<Dispatch>, StoreError> {
+    let older = pull.older.iter().flat_map(|older| &older.deliveries);
+    let others = pull.deliveries.iter().chain(older).filter(|id| **id != dispatch.delivery);
+    let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
+    let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    Ok(others.into_iter().filter_map(|read| read.value).collect())
+}
+
+/// Whether the backend was sent a head of the pull request. A run of it may go on, and learns that the pull request was
+/// closed, even if the backend takes no drafts and the pull request is one now, or its newest head concerns others.
+async fn was_sent_a_head(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let Some(number) = dispatch.pull_request else { return Ok(false) };
+    let key = state_records::pull_request_key(&relay.config.upstream, number);
+    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let Some(pull) = pull.value else { return Ok(false) };
+    let others = others_of_pull(relay, &pull, dispatch).await?;
+    Ok(others.iter().any(|other| other.is_about_commit() && other.sent_at().is_some()))
 }
 
 /// Whether a draft has become ready for review, and the event that said so isn't dispatched to the backend because its

@@ -371,6 +371,35 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
 }
 
 #[tokio::test]
+async fn closing_reaches_whoever_was_sent_a_head_although_the_newest_one_was_left_out() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/two", "dispatch: {paths: ['aten/**']}\n").await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    state.set_changed_files(UPSTREAM, HEAD, &["aten/a.cpp"]);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+    world.change(|pull| pull.draft = true);
+    world.event("converted_to_draft").await;
+    state.set_changed_files(UPSTREAM, NEWER, &["docs/a.rst"]);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.event("synchronize").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two", "acme/four"]));
+    world.close().await;
+    assert_eq!(world.dispatched(), ALL, "it may cancel a run");
+}
+
+#[tokio::test]
+async fn closing_starts_nothing_at_a_backend_that_was_sent_no_head() {
+    let world = World::with_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    world.change(|pull| pull.draft = true);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    world.close().await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+}
+
+#[tokio::test]
 async fn pull_request_that_is_closed_and_opened_again_within_a_second_is_tested() {
     let world = World::with_file("acme/four", "dispatch: {quiet-minutes: 10}\n").await;
     world.event("opened").await;
