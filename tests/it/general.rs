@@ -91,6 +91,17 @@ fn help_and_version_are_words_too() {
 }
 
 #[test]
+fn address_without_its_scheme_is_told_to_have_none() {
+    for args in [
+        &["reproduce", "7", "--backend", "a/b", "--hud", "hud.example.org"][..],
+        &["doctor", "aws", "--sts-endpoint", "sts.example.org"],
+    ] {
+        let ran = Crcr::new(args).run().expect_code(2);
+        assert!(ran.stderr.contains("it has no `https://` in front"), "{}", ran.report());
+    }
+}
+
+#[test]
 fn number_that_is_none_is_said_in_plain_words() {
     let args = ["reproduce", "x", "--backend", "a/b", "--hud", "https://hud.example.org"];
     let ran = Crcr::new(&args).run().expect_code(2);
