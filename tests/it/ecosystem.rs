@@ -188,6 +188,9 @@ fn schemas_and_parsers_agree_about_odd_values() {
         json!(1441),
     ]);
     let items: Vec<Value> = values.iter().map(|value| json!([value])).collect();
+    let odd_paths =
+        ["a//b", "a/../b", "../a", "a/.", "a/.b", "a..b/c", "a/ b", "a\u{200b}b", "a\u{a0}b"];
+    let paths = [&items[..], &odd_paths.map(|path| json!([path]))].concat();
     let expiry = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let quarantine = |field: &str, value: &Value| {
         let mut entry = json!({
@@ -242,7 +245,7 @@ fn schemas_and_parsers_agree_about_odd_values() {
     agree(
         "downstream.json",
         &["downstream", "validate"],
-        each(&["paths"], &items, &|field, value| json!({"dispatch": {field: value}})),
+        each(&["paths"], &paths, &|field, value| json!({"dispatch": {field: value}})),
     );
     let fields = ["pattern", "owner", "mode"];
     agree("quarantine.json", &["quarantine", "validate"], each(&fields, &values, &quarantine));

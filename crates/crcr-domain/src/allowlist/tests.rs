@@ -301,6 +301,26 @@ fn invalid_bytes_are_reported_at_their_position() {
     assert_eq!(rule(&vec![b' '; MAX_BYTES]), ["empty-file? 1:1-1"]);
 }
 
+/// PyYAML reads an entry behind some of these characters, and a reviewer doesn't see it.
+#[test]
+fn comment_cannot_hide_an_entry_behind_a_line_break_of_some_parsers_or_reversed_text() {
+    for (hidden, told) in [
+        ('\u{85}', "U+0085 ends a line for some YAML parsers, and not for others"),
+        ('\u{2028}', "U+2028 ends a line for some YAML parsers, and not for others"),
+        ('\u{2029}', "U+2029 ends a line for some YAML parsers, and not for others"),
+        ('\u{202e}', "U+202E has text shown in another order than programs read it"),
+        ('\u{2066}', "U+2066 has text shown in another order than programs read it"),
+    ] {
+        let text = format!("L1:\n  - acme/one # new{hidden}  - evil/two\n");
+        assert_eq!(findings(&text), ["yaml-syntax 2:19-20"], "{told}");
+        assert_eq!(parse(&text).findings.kept()[0].message, told);
+    }
+    for shown in ['\u{a0}', 'é', '\u{200b}', '日'] {
+        let text = format!("L1:\n  - acme/one # new{shown}\n");
+        assert_eq!(findings(&text), [""; 0], "{shown:?}");
+    }
+}
+
 #[test]
 fn entries_of_every_form_are_parsed() {
     let text = "L2: [A/b]\nL3:\n  Xpu:\n    c/d: '@one, org/two'\nL4:\n  - e/f:\n      oncalls: [x]\n      \

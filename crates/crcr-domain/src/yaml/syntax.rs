@@ -37,9 +37,8 @@ pub(crate) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic
             )
         }
         (_, Some((at, c))) => {
-            let name = if c == '\0' { "NUL" } else { "a control character" };
             let span = source.span(at..at + c.len_utf8());
-            let message = format!("{name} (U+{:04X}) isn't allowed in YAML", u32::from(c));
+            let message = forbidden_message(c);
             Some(
                 Diagnostic::new(Rule::YamlSyntax, span, message)
                     .label("here")
@@ -50,10 +49,35 @@ pub(crate) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic
     }
 }
 
-/// Characters outside YAML's printable set. <https://yaml.org/spec/1.2.2/#51-character-set>
+/// Characters outside YAML's printable set, <https://yaml.org/spec/1.2.2/#51-character-set>, and those with which a comment
+/// can hide an entry from whoever reviews the file.
 fn is_forbidden(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}'))
+    (c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
         || matches!(c, '\u{fffe}' | '\u{ffff}')
+        || is_line_break_of_1_1(c)
+        || is_directional(c)
+}
+
+/// A line ends here for YAML 1.1, and goes on for YAML 1.2. <https://yaml.org/spec/1.2.2/#54-line-break-characters>
+fn is_line_break_of_1_1(c: char) -> bool {
+    matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Changes the order in which the text after it is shown.
+fn is_directional(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn forbidden_message(c: char) -> String {
+    let code = u32::from(c);
+    if is_line_break_of_1_1(c) {
+        return format!("U+{code:04X} ends a line for some YAML parsers, and not for others");
+    }
+    if is_directional(c) {
+        return format!("U+{code:04X} has text shown in another order than programs read it");
+    }
+    let name = if c == '\0' { "NUL" } else { "a control character" };
+    format!("{name} (U+{code:04X}) isn't allowed in YAML")
 }
 
 fn first_char(text: &str, at: usize) -> usize {
