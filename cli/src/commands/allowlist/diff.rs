@@ -12,7 +12,6 @@ use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
 use super::approval;
-use super::validate::UNREADABLE_BASE;
 use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 use crate::commands::levels::reviewer::LevelReviewer;
@@ -20,6 +19,9 @@ use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::{FindingsReport, ListedEntries, code_and_text};
+
+pub(crate) const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which \
+                                          repositories are new, or whether those skip levels";
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {

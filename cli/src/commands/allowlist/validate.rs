@@ -8,7 +8,7 @@ use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::allowlist::diff::{self, RepositoryRename};
 
 use super::approval;
-use super::diff::{markdown, review_level_changes};
+use super::diff::{UNREADABLE_BASE, markdown, review_level_changes};
 use super::online::{self, OnlineFindings, OnlineScope};
 use crate::cli::allowlist::{FindingsFormat, ValidateArgs};
 use crate::commands::allowlist_file::AllowlistFile;
@@ -134,9 +134,6 @@ fn print_report(
     printer.data(&if guard { text.replace("##[", "## [") } else { text });
     Ok(())
 }
-
-pub(crate) const UNREADABLE_BASE: &str = "the base has errors, so it isn't known which \
-                                          repositories are new, or whether those skip levels";
 
 /// A section of the comment. Of a file with errors it isn't known that nothing has changed.
 fn changes_table(base: &ParseOutcome, head: &ParseOutcome, renames: &[RepositoryRename]) -> String {

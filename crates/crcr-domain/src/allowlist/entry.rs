@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::reader::{AllowlistReader, EntrySection, EntrySpans, ScalarNode, kind_name};
+use super::reader::{AllowlistReader, EntrySection, EntrySpans, LOOK_ALIKE, ScalarNode, kind_name};
 use super::{AllowlistEntry, InsertError};
 use crate::allowlist::level::{EventKind, EventSet, Level};
 use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan};
@@ -404,10 +404,6 @@ fn repo_replacement(text: &str, why: &RepoNameError) -> Option<String> {
     };
     RepoName::new(&name).is_ok().then_some(name)
 }
-
-/// The help for a name that can't have a character of it.
-pub(crate) const LOOK_ALIKE: &str =
-    "type the name again; a character in it is invisible or looks like another";
 
 /// The help text for an invalid repository name.
 fn repo_help(text: &str, why: &RepoNameError) -> String {

@@ -8,7 +8,6 @@ use std::ops::Range;
 use granit_parser::ErrorKind;
 
 use super::Allowlist;
-use super::entry::LOOK_ALIKE;
 use crate::allowlist::level::{Device, Level};
 use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::repo::RepoName;
@@ -17,6 +16,10 @@ use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax}
 
 /// GitHub's contents API serves no larger files as text.
 pub const MAX_BYTES: usize = 1024 * 1024;
+
+/// The help for a name that can't have a character of it.
+pub(crate) const LOOK_ALIKE: &str =
+    "type the name again; a character in it is invisible or looks like another";
 
 #[derive(Debug, Clone)]
 pub struct ParseOutcome {

@@ -315,6 +315,11 @@ fn comment_cannot_hide_an_entry_behind_a_line_break_of_some_parsers_or_reversed_
         assert_eq!(findings(&text), ["yaml-syntax 2:19-20"], "{told}");
         assert_eq!(parse(&text).findings.kept()[0].message, told);
     }
+    let text = "L1:\n  - acme/one # new\r  - evil/two\n";
+    let told = "U+000D without a line feed ends a line for YAML, and many editors don't show that";
+    assert_eq!(parse(text).findings.kept()[0].message, told);
+    assert_eq!(parse("L1:\r  - acme/one\r").findings.errors(), 0, "every line ends so");
+    assert_eq!(parse("L1:\r\n  - acme/one\r\n").findings.errors(), 0);
     for shown in ['\u{a0}', 'é', '\u{200b}', '日'] {
         let text = format!("L1:\n  - acme/one # new{shown}\n");
         assert_eq!(findings(&text), [""; 0], "{shown:?}");

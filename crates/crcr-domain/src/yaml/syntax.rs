@@ -25,7 +25,11 @@ pub(crate) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic
     let text = source.text();
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let broken = std::str::from_utf8(bytes).err().map(|error| error.valid_up_to());
-    let control = text.char_indices().find(|(_, c)| is_forbidden(*c));
+    let has_line_feeds = text.contains('\n');
+    let is_hidden_break = |at: usize| {
+        has_line_feeds && text[at..].starts_with('\r') && !text[at..].starts_with("\r\n")
+    };
+    let control = text.char_indices().find(|(at, c)| is_forbidden(*c) || is_hidden_break(*at));
     match (broken, control) {
         (Some(at), control) if control.is_none_or(|(before, _)| at < before) => {
             let span = source.span(at..at + first_char(text, at));
@@ -75,6 +79,10 @@ fn forbidden_message(c: char) -> String {
     }
     if is_directional(c) {
         return format!("U+{code:04X} has text shown in another order than programs read it");
+    }
+    if c == '\r' {
+        return "U+000D without a line feed ends a line for YAML, and many editors don't show that"
+            .to_owned();
     }
     let name = if c == '\0' { "NUL" } else { "a control character" };
     format!("{name} (U+{code:04X}) isn't allowed in YAML")
