@@ -79,7 +79,8 @@ fn names_that_a_fix_could_get_wrong_get_words_only() {
         ("L\u{ff11}: [acme/one]", "a character in it is invisible"),
         ("L1: ['acme/*']", "there are no patterns"),
     ] {
-        let found = &parse(text).findings.kept()[0];
+        let findings = parse(text).findings;
+        let found = &findings.kept()[0];
         assert!(found.help.as_deref().unwrap().contains(help), "{text}: {:?}", found.help);
         assert_eq!(found.fix, None, "{text}");
     }

@@ -324,7 +324,7 @@ impl ReportReader {
             let path = paths::check(&entry.path).map_err(|error| error.to_string());
             match report.and_then(|report| Ok((report, path?))) {
                 Ok((Some(report), path)) => {
-                    self.add_report(&shown, from.artifact, &path, report)?
+                    self.add_report(&shown, from.artifact, &path, report)?;
                 }
                 Ok((None, _)) => {}
                 Err(error) => self.quarantine(&shown, &error),
