@@ -164,10 +164,11 @@ fn starts_with_host(text: &str) -> bool {
 
 /// The `owner/repo` in a web or SSH address of github.com. On another host, the name is somebody else's on GitHub.
 fn name_in_address(text: &str) -> Option<String> {
-    let address = text.split_once("://").map_or(text, |(_, rest)| rest);
-    let (host, path) = match address.strip_prefix("git@") {
-        Some(rest) => rest.split_once([':', '/'])?,
-        None => address.split_once('/')?,
+    let (host, path) = match (text.split_once("://"), text.strip_prefix("git@")) {
+        // Behind the host of a URL, a colon is that of a port.
+        (Some((_, rest)), _) => rest.strip_prefix("git@").unwrap_or(rest).split_once('/')?,
+        (None, Some(rest)) => rest.split_once([':', '/'])?,
+        (None, None) => text.split_once('/')?,
     };
     if !["github.com", "www.github.com"].iter().any(|known| host.eq_ignore_ascii_case(known)) {
         return None;
@@ -351,6 +352,7 @@ mod tests {
             ("https://github.com/a/b?tab=readme", E::Address(Some("a/b".into()))),
             ("https://github.com/a/b#usage", E::Address(Some("a/b".into()))),
             ("ssh://git@github.com/a/b", E::Address(Some("a/b".into()))),
+            ("ssh://git@github.com:22/a/b", E::Address(None)),
             ("HTTPS://www.GitHub.com/a/b/pulls", E::Address(Some("a/b".into()))),
             ("https://gitlab.com/a/b", E::Address(None)),
             ("git@bitbucket.org:a/b.git", E::Address(None)),
