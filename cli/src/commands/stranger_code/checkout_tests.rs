@@ -308,6 +308,8 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
                   [{run: 'gh api repos/$GITHUB_REPOSITORY/dispatches -f event_type=release -f \
                   \"client_payload[a]=$TITLE\"'}]}}";
     assert_eq!(found(release, &echo(".a"), script), ["untrusted-expression"]);
+    let of_workflow = script.replace("/dispatches", "/actions/workflows/a.yml/dispatches");
+    assert_eq!(found(release, &echo(".a"), &of_workflow), [""; 0]);
 }
 
 /// `--github-token` isn't the option of cargo.

@@ -65,8 +65,10 @@ impl WorkflowSet {
             name.contains("github.repository")
                 || self.own.as_ref().is_some_and(|own| *own == name.trim().to_lowercase())
         };
+        // Below `/workflows/`, the call starts one workflow, with inputs in place of a payload.
+        let is_call = |word: &str| word.contains("/dispatches") && !word.contains("/workflows/");
         let by_script = |script: &String| {
-            ["/dispatches", "createDispatchEvent"].iter().any(|part| script.contains(part))
+            script.contains("createDispatchEvent") || script.split_whitespace().any(is_call)
         };
         input(step, "repository").is_none_or(is_here)
             && (action_path(step).ends_with("/repository-dispatch")
