@@ -239,7 +239,8 @@ pub fn shortened(script: &str) -> BTreeSet<String> {
     let names = lines.filter_map(|line| {
         let line = line.trim_start();
         let name = name_before_value(line)?;
-        let is_other = |other: &&str| *other != exact_name(line) && other.to_lowercase() == name;
+        let exact = exact_name(line);
+        let is_other = |other: &&str| *other != exact && other.eq_ignore_ascii_case(exact);
         (!used.iter().any(is_other)).then_some(name)
     });
     names.collect()
