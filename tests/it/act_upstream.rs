@@ -93,7 +93,7 @@ async fn levels_template_opens_a_demotion_by_the_huds_results_and_keeps_it_in_th
 fn review_templates_leave_one_comment_that_the_next_run_replaces() {
     let mut outside = Outside::new(Run::fork());
     let (number, head) = (outside.run.pull_request.unwrap(), outside.run.sha.clone());
-    outside.options = token(&outside, &[("pull_requests", "write")]).to_vec();
+    outside.options = token(&outside, &[("actions", "read"), ("pull_requests", "write")]).to_vec();
     let pull = PullRequest::from_fork(number, UPSTREAM, &head, Timestamp::now());
     outside.github.state().world.put_pull(UPSTREAM, pull);
     let checkout = outside.path("checkout");

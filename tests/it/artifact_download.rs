@@ -660,6 +660,7 @@ fn fork_downloads_everything_from_github_if_the_bucket_is_private() {
     let step = with_bucket(step, BUCKET, proxy.url().as_str()).env("CRCR_AUTH_MODE", "anonymous");
     assert_eq!(step.run().expect_code(0).outputs["store"], "github");
     let step = with_bucket(world.step("download", &["--name", "x"]), BUCKET, proxy.url().as_str());
+    let step = step.env("CRCR_AUTH_MODE", "anonymous");
     let told = ["without a signature it answers 400"];
     refused(&step.run().expect_code(1), "artifact-not-found", &told);
     // With credentials that are refused, something is misconfigured.

@@ -95,9 +95,9 @@ fn files_of_git_lfs_in_a_submodule_are_fetched_from_its_own_server() {
     let upstream = Upstream::new();
     let event = with_lfs_file_in_submodule(&upstream);
     let args = ["--lfs", "--submodules", "true"];
-    let run = upstream.checkout_of(&args, &event).env("INPUT_TOKEN", "s3cr3t-token").run();
-    let file = run.expect_code(0).path("workspace/lib/models/model.bin");
-    assert_eq!(fs::read_to_string(file).unwrap(), "weights");
+    let run = upstream.checkout_of(&args, &event).env("INPUT_TOKEN", "s3cr3t-token");
+    let ran = run.run().expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("workspace/lib/models/model.bin")).unwrap(), "weights");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_s3::error::ConnectorError;
+use crcr_aws::sdk_error::sdk_cause;
 use tokio::sync::Mutex;
 
 /// Longer than an exchange of an OIDC token with all its tries, which has a limit and an error of its own.
@@ -43,29 +44,45 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 #[derive(Debug, Clone)]
 pub(crate) struct CachedCredentials {
     provider: SharedCredentialsProvider,
-    last: Arc<Mutex<Option<Credentials>>>,
+    state: Arc<Mutex<CredentialsState>>,
+}
+
+#[derive(Debug, Default)]
+struct CredentialsState {
+    last: Option<Credentials>,
+    /// Why the first call got none. The SDK tells a mistake in a profile only once.
+    first_cause: Option<String>,
 }
 
 impl CachedCredentials {
     pub(crate) fn new(provider: SharedCredentialsProvider) -> Self {
-        Self { provider, last: Arc::default() }
+        Self { provider, state: Arc::default() }
     }
 
     /// Valid credentials. The lock is held while renewing, so that only one caller renews.
     pub(crate) async fn get(&self) -> Result<Credentials, CredentialsError> {
-        let mut last = self.last.lock().await;
+        let mut state = self.state.lock().await;
         let fresh = |credentials: &&Credentials| {
             credentials.expiry().is_none_or(|end| end > SystemTime::now() + EXPIRY_MARGIN)
         };
-        if let Some(credentials) = last.as_ref().filter(fresh) {
+        if let Some(credentials) = state.last.as_ref().filter(fresh) {
             return Ok(credentials.clone());
         }
         let result =
             tokio::time::timeout(PROVIDER_TIMEOUT, self.provider.provide_credentials()).await;
-        let credentials =
-            result.map_err(|_| CredentialsError::provider_timed_out(PROVIDER_TIMEOUT))??;
-        *last = Some(credentials.clone());
-        Ok(credentials)
+        match result.map_err(|_| CredentialsError::provider_timed_out(PROVIDER_TIMEOUT))? {
+            Ok(credentials) => {
+                state.last = Some(credentials.clone());
+                Ok(credentials)
+            }
+            Err(error) if sdk_cause(&error).ends_with("already taken") => {
+                Err(state.first_cause.clone().map_or(error, CredentialsError::provider_error))
+            }
+            Err(error) => {
+                state.first_cause.get_or_insert_with(|| sdk_cause(&error));
+                Err(error)
+            }
+        }
     }
 }
 
