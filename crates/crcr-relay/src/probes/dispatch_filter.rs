@@ -95,7 +95,9 @@ pub(crate) async fn decide(
         Some(held) => held,
         None => dispatch.enqueued_at + quiet,
     };
-    if relay.now() < until {
+    // Without a quiet time nothing is held, though it was accepted by a replica whose clock is ahead.
+    let is_held = dispatch.held_until.is_some() || !quiet.is_zero();
+    if is_held && relay.now() < until {
         return Ok(FilterDecision::Wait(until));
     }
     let was_held = dispatch.held_until.is_some() && event.has_head;
