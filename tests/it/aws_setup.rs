@@ -169,7 +169,7 @@ fn page_shows_the_policies_as_they_are_deployed() {
     }
 }
 
-/// Who has no Terraform gets the same rules, with the days that the module has by default.
+/// The JSON for people without Terraform has the same rules, with the days that the module has by default.
 #[test]
 fn buckets_delete_after_the_same_days_with_and_without_terraform() {
     let variables = text("deploy/aws-ci/variables.tf");

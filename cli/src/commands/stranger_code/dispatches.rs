@@ -32,7 +32,7 @@ impl WorkflowSet {
         let event = triggers(workflow).and_then(|events| events.get("repository_dispatch"));
         let types = event.and_then(|event| event.get("types")).map(texts).unwrap_or_default();
         let is_relayed =
-            types.is_empty() || types.iter().any(|one| RELAYED.contains(&one.as_str()));
+            types.is_empty() || types.iter().any(|kind| RELAYED.contains(&kind.as_str()));
         (is_relayed && *self.is_downstream.get_or_init(|| self.shows_relay()))
             || *self.sends_words.get_or_init(|| self.sends_words_of_strangers())
     }

@@ -196,7 +196,8 @@ pub fn is_code(reach: &ContextReach, events: &[String]) -> bool {
     events.iter().any(|event| reach.paths.iter().any(|path| is_one(event, path)))
 }
 
-/// Whether a context has a part of a stranger in an event. All of a payload is no more of them than who sends it.
+/// Whether a context may have a stranger's words in an event. The whole payload of a dispatch of the repository's own
+/// doesn't count as theirs: whoever sends it decides.
 fn is_part(event: &str, path: &str, pattern: &str) -> bool {
     let is_whole = event == OWN_DISPATCH && "github.event.client_payload".starts_with(path);
     !is_whole && overlaps(path, pattern)

@@ -8,7 +8,7 @@ use serde_yaml::Value;
 use super::dispatches::as_own;
 use super::events::{self, narrowed};
 use super::outputs::outputs_of;
-use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names, StepOutputs};
+use super::scope::{ContextReach, ContextScope, MAX_NAMES, NamedReaches, StepOutputs};
 use super::script::{scripts, sets_variables};
 use super::step::{self, JobStep, action_path, is_checkout_pr};
 use super::{Source, WorkflowSet};
@@ -47,7 +47,7 @@ struct Caller<'a> {
     prefix: String,
     shown: String,
     gate: JobGate,
-    inputs: Names,
+    inputs: NamedReaches,
     permissions: Option<&'a Value>,
     cache_mode: Option<&'a Value>,
     needs: Vec<String>,
@@ -108,7 +108,7 @@ pub fn jobs_of<'a>(
         prefix: String::new(),
         shown: String::new(),
         gate: JobGate { events, is_for_merged: false },
-        inputs: Names::new(),
+        inputs: NamedReaches::new(),
         permissions: None,
         cache_mode: None,
         needs: vec![],
@@ -124,7 +124,7 @@ fn add_jobs<'a>(
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
-) -> BTreeMap<String, Names> {
+) -> BTreeMap<String, NamedReaches> {
     let named = workflow.get("jobs").and_then(Value::as_mapping);
     let mut waiting: Vec<_> = named
         .into_iter()
@@ -133,7 +133,7 @@ fn add_jobs<'a>(
         .take(MAX_PARTS + 1)
         .collect();
     let mut pending: BTreeSet<_> = waiting.iter().map(|(name, _)| name.clone()).collect();
-    let mut outputs: BTreeMap<String, Names> = BTreeMap::new();
+    let mut outputs: BTreeMap<String, NamedReaches> = BTreeMap::new();
     let mut gates: BTreeMap<String, JobGate> = BTreeMap::new();
     // A job's outputs are known before those of the jobs that need it. A circle runs nowhere.
     while !waiting.is_empty() && reading.take() {
@@ -170,7 +170,7 @@ fn read_job<'a>(
     caller: &Caller<'a>,
     (name, value): (&str, &'a Value),
     (mut scope, gate): (ContextScope, JobGate),
-) -> Names {
+) -> NamedReaches {
     let set = reading.set;
     if let Some(matrix) = value.get("strategy") {
         scope.matrix = Rc::new(scope.reach_all(matrix));
@@ -244,7 +244,7 @@ fn add_called<'a>(
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
-) -> Names {
+) -> NamedReaches {
     let needs = add_jobs(reading, path, workflow, caller);
     let declared = call_event(workflow).and_then(|event| event.get("outputs"));
     let inputs = caller.inputs.clone();
@@ -354,8 +354,8 @@ fn add_program<'a>(
 }
 
 /// The inputs of an action or of a called workflow, by what it is given and by their defaults.
-fn inputs(declared: Option<&Value>, call: &Value, outside: &ContextScope) -> Names {
-    let mut inputs = Names::new();
+fn inputs(declared: Option<&Value>, call: &Value, outside: &ContextScope) -> NamedReaches {
+    let mut inputs = NamedReaches::new();
     for (name, input) in declared.and_then(Value::as_mapping).into_iter().flatten().take(MAX_NAMES)
     {
         let Some(name) = name.as_str() else { continue };

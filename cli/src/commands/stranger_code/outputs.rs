@@ -8,7 +8,9 @@ use serde_yaml::Value;
 use super::as_code::{asks_for_text, first_name, variables};
 use super::expression::expressions;
 use super::javascript;
-use super::scope::{ContextReach, ContextScope, FETCHED_TEXT, MAX_NAMES, Names, StepOutputs};
+use super::scope::{
+    ContextReach, ContextScope, FETCHED_TEXT, MAX_NAMES, NamedReaches, StepOutputs,
+};
 use super::script::{scripts, written_files};
 use super::shell::{self, ShellCommand, ShellWord};
 use super::shell_text::{bare, name_of};
@@ -69,22 +71,22 @@ fn javascript_outputs(step: &Value, mut whole: ContextReach) -> StepOutputs {
 }
 
 /// The outputs of a script whose values are seen in it. None if it may set outputs in another way, too.
-fn shell_outputs(script: &str, scope: &ContextScope) -> Names {
+fn shell_outputs(script: &str, scope: &ContextScope) -> NamedReaches {
     // The reader of shell takes the first `}` for the end of an expression.
     let is_other = OTHER_WAYS.iter().any(|way| script.contains(way))
         || expressions(script).iter().any(|inner| inner.contains('}'));
     if is_other || !script.contains("GITHUB_OUTPUT") {
-        return Names::new();
+        return NamedReaches::new();
     }
     let script = script.replace("\\\n", " ");
     let commands = shell::commands(&script);
     if commands.len() > MAX_COMMANDS {
-        return Names::new();
+        return NamedReaches::new();
     }
     let values = ScriptValues::new(&script, &commands, scope);
     let mut written = WrittenOutputs::default();
     if written.read(&commands).is_none() || written.values.len() * values.looks() > MAX_LOOKS {
-        return Names::new();
+        return NamedReaches::new();
     }
     let named = written.values.iter().take(MAX_NAMES);
     let known = named.filter_map(|(name, of)| Some((name.clone(), Rc::new(values.reach(of)?))));

@@ -17,14 +17,14 @@ pub struct ContextReach {
 /// Stands for text of strangers that a step gets from elsewhere than the event, such as the names of changed files.
 pub const FETCHED_TEXT: &str = "stranger.text";
 
-/// Names of an environment, inputs or outputs.
-pub type Names = BTreeMap<String, Rc<ContextReach>>;
+/// What each variable, input or output leads to, by its name.
+pub type NamedReaches = BTreeMap<String, Rc<ContextReach>>;
 
 /// What the outputs of a step lead to.
 #[derive(Debug, Clone, Default)]
 pub struct StepOutputs {
     /// Those whose values can be read.
-    pub named: Names,
+    pub named: NamedReaches,
     /// What each other one may lead to.
     pub others: Rc<ContextReach>,
 }
@@ -89,11 +89,11 @@ impl ContextReach {
 /// What the contexts of one place lead to. Names are in lower case, as in `expression`.
 #[derive(Debug, Clone, Default)]
 pub struct ContextScope {
-    pub env: Names,
-    pub inputs: Names,
+    pub env: NamedReaches,
+    pub inputs: NamedReaches,
     pub steps: BTreeMap<String, StepOutputs>,
     /// The outputs of each job that is needed.
-    pub needs: BTreeMap<String, Names>,
+    pub needs: BTreeMap<String, NamedReaches>,
     pub matrix: Rc<ContextReach>,
     /// What earlier steps may have written into the job's environment.
     pub written: Rc<ContextReach>,
@@ -121,7 +121,7 @@ impl ContextScope {
     fn follow(&self, path: &str, found: &mut ContextReach) {
         let parts: Vec<_> = path.split('.').collect();
         let name = parts.get(1).copied().unwrap_or("*");
-        let mut add = |names: &Names, name: &str| {
+        let mut add = |names: &NamedReaches, name: &str| {
             let all = names.iter().filter(|(key, _)| name == "*" || *key == name);
             let all: Vec<_> = all.collect();
             all.iter().for_each(|(_, reach)| found.merge(reach));
@@ -168,7 +168,7 @@ impl ContextScope {
     }
 
     /// The names of a mapping, with what each leads to here.
-    pub fn names(&self, mapping: Option<&Value>) -> Names {
+    pub fn names(&self, mapping: Option<&Value>) -> NamedReaches {
         let all = mapping.and_then(Value::as_mapping).into_iter().flatten().take(MAX_NAMES);
         let named = all.filter_map(|(key, value)| {
             Some((key.as_str()?.to_lowercase(), Rc::new(self.reach_all(value))))

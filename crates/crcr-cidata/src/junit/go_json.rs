@@ -445,19 +445,8 @@ fn keep(output: &mut String, text: &str, held: usize) -> usize {
 
 /// As gotestsum identifies tests in JUnit.
 fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
-    TestCase {
-        kind: TestRowKind::Test,
-        suite: Arc::clone(&package.name),
-        classname: Arc::clone(&package.name),
-        name,
-        file: None,
-        variant: None,
-        result,
-        time: None,
-        attempts: 1,
-        flaky: false,
-        details: vec![],
-    }
+    let (suite, classname) = (Arc::clone(&package.name), Arc::clone(&package.name));
+    TestCase { suite, classname, ..TestCase::new(name, result) }
 }
 
 fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {

@@ -421,7 +421,7 @@ fn repo_help(text: &str, why: &RepoNameError) -> String {
         // Such as a slash of another script, because of which a `/` seems to be missing.
         _ if !text.is_ascii() => LOOK_ALIKE.to_owned(),
         RepoNameError::OwnerChar('*') | RepoNameError::NameChar('*') => {
-            "list each repository by its name; there are no patterns".to_owned()
+            "list each repository by its name: patterns such as `*` aren't supported".to_owned()
         }
         RepoNameError::OwnerChar('#') | RepoNameError::NameChar('#') => {
             "a comment needs a space before its `#`".to_owned()

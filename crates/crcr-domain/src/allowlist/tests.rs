@@ -77,7 +77,7 @@ fn names_that_a_fix_could_get_wrong_get_words_only() {
         ("L1: ['https://g\u{456}thub.com/acme/one']", "a character in it is invisible"),
         ("L1: [acme\u{ff0f}one]", "a character in it is invisible"),
         ("L\u{ff11}: [acme/one]", "a character in it is invisible"),
-        ("L1: ['acme/*']", "there are no patterns"),
+        ("L1: ['acme/*']", "aren't supported"),
     ] {
         let findings = parse(text).findings;
         let found = &findings.kept()[0];

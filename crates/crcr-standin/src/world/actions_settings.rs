@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::World;
 use super::api::{ApiResult, page, page_of, refusal};
 use super::model::{WorldRepo, user};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use crate::State;
 
 /// How many variables a page has if the caller names no number, and at most.
@@ -106,7 +106,7 @@ async fn variables(call: RepoCall) -> ApiResult {
     Ok(Json(listed(call.uri.query(), visible(repo)?)).into_response())
 }
 
-async fn variable(call: RepoCall, Path((.., variable)): Below<String>) -> ApiResult {
+async fn variable(call: RepoCall, Path((.., variable)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "actions_variables", "read")?;
     let found = visible(repo)?.get(&variable).map(|value| one(&variable, value));
@@ -138,7 +138,7 @@ async fn workflows(call: RepoCall) -> ApiResult {
 }
 
 /// A workflow by the name of its file.
-async fn workflow(call: RepoCall, Path((.., file)): Below<String>) -> ApiResult {
+async fn workflow(call: RepoCall, Path((.., file)): PathBelowRepo<String>) -> ApiResult {
     let path = format!(".github/workflows/{file}");
     read(&call, "actions", |repo| all_workflows(repo).into_iter().find(|it| it["path"] == path))
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::auth::{APP_ID, CLIENT_ID, TokenRequest};
 use super::model::{Comment, Dispatch, Started, label, user};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
@@ -191,7 +191,7 @@ fn escaped_chars(payload: &Value) -> usize {
     payload.to_string().chars().map(|c| if matches!(c, '<' | '>' | '&') { 6 } else { 1 }).sum()
 }
 
-async fn contents(call: RepoCall, Path((.., path)): Below<String>) -> ApiResult {
+async fn contents(call: RepoCall, Path((.., path)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let pairs = url::form_urlencoded::parse(call.uri.query().unwrap_or_default().as_bytes());
@@ -219,7 +219,7 @@ async fn contents(call: RepoCall, Path((.., path)): Below<String>) -> ApiResult 
     Ok(([(header::ETAG, etag)], Json(body)).into_response())
 }
 
-async fn commit(call: RepoCall, Path((.., sha)): Below<String>) -> ApiResult {
+async fn commit(call: RepoCall, Path((.., sha)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let found = repo.commits.get(&sha).ok_or_else(|| refusal(404, "Not Found"))?;
@@ -237,7 +237,7 @@ async fn commit(call: RepoCall, Path((.., sha)): Below<String>) -> ApiResult {
     Ok(Json(body).into_response())
 }
 
-async fn compare(call: RepoCall, Path((.., both)): Below<String>) -> ApiResult {
+async fn compare(call: RepoCall, Path((.., both)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let (base, head) = both.split_once("...").ok_or_else(|| refusal(404, "Not Found"))?;
@@ -281,13 +281,13 @@ fn last(mut commits: Vec<Value>, count: usize) -> Vec<Value> {
     commits
 }
 
-async fn pull(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+async fn pull(call: RepoCall, Path((.., number)): PathBelowRepo<u64>) -> ApiResult {
     call.at_pull(number, "read", |repo| {
         Ok(Json(repo.pull_json(&repo.pulls[&number], call.state.origin())).into_response())
     })
 }
 
-async fn labels(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+async fn labels(call: RepoCall, Path((.., number)): PathBelowRepo<u64>) -> ApiResult {
     call.at_pull(number, "read", |repo| {
         let names = repo.pulls[&number].labels.iter();
         let all = names.map(|name| label(name, call.state.origin())).collect();
@@ -307,7 +307,7 @@ fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
     })
 }
 
-async fn comments(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+async fn comments(call: RepoCall, Path((.., number)): PathBelowRepo<u64>) -> ApiResult {
     call.at_pull(number, "read", |repo| {
         let of_this = repo.comments.iter().filter(|comment| comment.number == number);
         let show = |comment| comment_json(comment, &repo.full_name, call.state.origin());
@@ -329,7 +329,11 @@ fn comment_text(body: &[u8]) -> Result<String, Response> {
     Ok(body)
 }
 
-async fn create_comment(call: RepoCall, Path((.., number)): Below<u64>, body: Bytes) -> ApiResult {
+async fn create_comment(
+    call: RepoCall,
+    Path((.., number)): PathBelowRepo<u64>,
+    body: Bytes,
+) -> ApiResult {
     let id = call.state.world.lock().next_id();
     call.at_pull(number, "write", |repo| {
         let body = comment_text(&body)?;
@@ -341,7 +345,11 @@ async fn create_comment(call: RepoCall, Path((.., number)): Below<u64>, body: By
     })
 }
 
-async fn edit_comment(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiResult {
+async fn edit_comment(
+    call: RepoCall,
+    Path((.., id)): PathBelowRepo<u64>,
+    body: Bytes,
+) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "pull_requests", "write")?;
     let body = comment_text(&body)?;
@@ -352,11 +360,11 @@ async fn edit_comment(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -
     Ok(Json(comment_json(comment, &call.name, call.state.origin())).into_response())
 }
 
-async fn rerun(call: RepoCall, Path((.., run)): Below<u64>) -> ApiResult {
+async fn rerun(call: RepoCall, Path((.., run)): PathBelowRepo<u64>) -> ApiResult {
     rerun_with(&call, run, false)
 }
 
-async fn rerun_failed(call: RepoCall, Path((.., run)): Below<u64>) -> ApiResult {
+async fn rerun_failed(call: RepoCall, Path((.., run)): PathBelowRepo<u64>) -> ApiResult {
     rerun_with(&call, run, true)
 }
 

@@ -17,7 +17,7 @@ use url::Url;
 use super::api::{ApiResult, page, parse, refusal};
 use super::auth::{APP_ID, CLIENT_ID};
 use super::model::{CheckRun, WorldRepo, node_id};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use crate::State;
 
 pub(crate) fn routes() -> Router<Arc<State>> {
@@ -158,7 +158,7 @@ async fn create(call: RepoCall, body: Bytes) -> ApiResult {
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-async fn update(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiResult {
+async fn update(call: RepoCall, Path((.., id)): PathBelowRepo<u64>, body: Bytes) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "checks", "write")?;
     let fields: CheckRunFields = parse(&body)?;
@@ -176,18 +176,18 @@ async fn update(call: RepoCall, Path((.., id)): Below<u64>, body: Bytes) -> ApiR
     Ok(Json(show_run(repo, &run, call.state.origin())).into_response())
 }
 
-async fn show(call: RepoCall, Path((.., id)): Below<u64>) -> ApiResult {
+async fn show(call: RepoCall, Path((.., id)): PathBelowRepo<u64>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "checks", "read")?;
     let run = repo.check_runs.get(&id).ok_or_else(|| refusal(404, "Not Found"))?;
     Ok(Json(show_run(repo, run, call.state.origin())).into_response())
 }
 
-async fn of_suite(call: RepoCall, Path((.., id)): Below<u64>) -> ApiResult {
+async fn of_suite(call: RepoCall, Path((.., id)): PathBelowRepo<u64>) -> ApiResult {
     list(&call, |run| run.suite == id)
 }
 
-async fn of_commit(call: RepoCall, Path((.., sha)): Below<String>) -> ApiResult {
+async fn of_commit(call: RepoCall, Path((.., sha)): PathBelowRepo<String>) -> ApiResult {
     let query: Vec<(String, String)> =
         url::form_urlencoded::parse(call.uri.query().unwrap_or_default().as_bytes())
             .into_owned()

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::World;
 use super::api::{ApiResult, TEXT_CHARS, TITLE_CHARS, check_length, page, parse, refusal};
 use super::model::{Files, PullRequest, WorldCommit, WorldRepo, label};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use crate::State;
 
 const LABEL_CHARS: usize = 50;
@@ -152,14 +152,14 @@ fn ref_json(branch: &str, sha: &str, origin: &str) -> Value {
         "object": { "type": "commit", "sha": sha, "url": url } })
 }
 
-async fn branch(call: RepoCall, Path((.., branch)): Below<String>) -> ApiResult {
+async fn branch(call: RepoCall, Path((.., branch)): PathBelowRepo<String>) -> ApiResult {
     let (mut inner, now) = (call.state.world.lock(), call.state.clock.now());
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let sha = repo.branch_head(&branch, now).ok_or_else(|| refusal(404, "Not Found"))?;
     Ok(Json(ref_json(&branch, &sha, call.state.origin())).into_response())
 }
 
-async fn matching(call: RepoCall, Path((.., prefix)): Below<String>) -> ApiResult {
+async fn matching(call: RepoCall, Path((.., prefix)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let found = repo.branches.iter().filter(|(name, _)| name.starts_with(&prefix));
@@ -232,7 +232,11 @@ async fn create_branch(call: RepoCall, body: Bytes) -> ApiResult {
     Ok((StatusCode::CREATED, Json(ref_json(branch, &sha, call.state.origin()))).into_response())
 }
 
-async fn move_branch(call: RepoCall, Path((.., branch)): Below<String>, body: Bytes) -> ApiResult {
+async fn move_branch(
+    call: RepoCall,
+    Path((.., branch)): PathBelowRepo<String>,
+    body: Bytes,
+) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         sha: String,
@@ -255,7 +259,7 @@ async fn move_branch(call: RepoCall, Path((.., branch)): Below<String>, body: By
     Ok(Json(ref_json(&branch, &sha, call.state.origin())).into_response())
 }
 
-async fn delete(call: RepoCall, Path((.., branch)): Below<String>) -> ApiResult {
+async fn delete(call: RepoCall, Path((.., branch)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "write")?;
     if repo.branches.remove(&branch).is_none() {
@@ -331,7 +335,7 @@ async fn open_pull(call: RepoCall, body: Bytes) -> ApiResult {
 
 pub(crate) async fn edit_pull(
     call: RepoCall,
-    Path((.., number)): Below<u64>,
+    Path((.., number)): PathBelowRepo<u64>,
     body: Bytes,
 ) -> ApiResult {
     #[derive(Deserialize)]
@@ -356,7 +360,7 @@ pub(crate) async fn edit_pull(
 
 pub(crate) async fn add_labels(
     call: RepoCall,
-    Path((.., number)): Below<u64>,
+    Path((.., number)): PathBelowRepo<u64>,
     body: Bytes,
 ) -> ApiResult {
     #[derive(Deserialize)]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::World;
 use super::api::{ApiResult, refusal};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use crate::State;
 
 const SIGNATURE: &str = "c2lnbmVk";
@@ -31,7 +31,7 @@ impl World {
     }
 }
 
-pub(crate) async fn redirect(call: RepoCall, Path((.., job)): Below<u64>) -> ApiResult {
+pub(crate) async fn redirect(call: RepoCall, Path((.., job)): PathBelowRepo<u64>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let known = call.permitted(&mut inner, "actions", "read")?;
     if !known.job_logs.contains_key(&job) {

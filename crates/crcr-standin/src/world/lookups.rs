@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::api::{ApiResult, page, refusal};
 use super::auth::secret_of;
 use super::model::{WorldRepo, label, user};
-use super::repo_call::{Below, RepoCall};
+use super::repo_call::{PathBelowRepo, RepoCall};
 use super::{World, WorldState};
 use crate::State;
 
@@ -214,7 +214,7 @@ async fn repository_by_id(
     Ok(conditional(&headers, &repo.json(state.origin())))
 }
 
-async fn repository_label(call: RepoCall, Path((.., name)): Below<String>) -> ApiResult {
+async fn repository_label(call: RepoCall, Path((.., name)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "metadata", "read")?;
     let found = repo.labels.iter().find(|known| known.eq_ignore_ascii_case(&name));
@@ -223,7 +223,7 @@ async fn repository_label(call: RepoCall, Path((.., name)): Below<String>) -> Ap
 }
 
 /// The commit of a tag, a branch or a hash.
-async fn named_commit(call: RepoCall, Path((.., name)): Below<String>) -> ApiResult {
+async fn named_commit(call: RepoCall, Path((.., name)): PathBelowRepo<String>) -> ApiResult {
     let mut inner = call.state.world.lock();
     let repo = call.permitted(&mut inner, "contents", "read")?;
     let named = repo.tags.get(&name).or_else(|| repo.branches.get(&name));
@@ -286,7 +286,7 @@ async fn membership(
     Ok(conditional(&headers, &json!({ "role": "member", "state": "active" })))
 }
 
-async fn reviews(call: RepoCall, Path((.., number)): Below<u64>) -> ApiResult {
+async fn reviews(call: RepoCall, Path((.., number)): PathBelowRepo<u64>) -> ApiResult {
     let mut inner = call.state.world.lock();
     call.permitted(&mut inner, "pull_requests", "read")?;
     let all = inner.reviews.get(&(call.name.to_lowercase(), number)).cloned().unwrap_or_default();

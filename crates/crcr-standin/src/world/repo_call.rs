@@ -14,7 +14,7 @@ use super::model::WorldRepo;
 use crate::State;
 
 /// What stands behind the repository in a route's path.
-pub(crate) type Below<T> = Path<(String, String, T)>;
+pub(crate) type PathBelowRepo<T> = Path<(String, String, T)>;
 
 pub(crate) struct RepoCall {
     pub(crate) state: Arc<State>,
@@ -33,12 +33,12 @@ impl FromRequestParts<Arc<State>> for RepoCall {
         state: &Arc<State>,
     ) -> Result<Self, Self::Rejection> {
         #[derive(Deserialize)]
-        struct Names {
+        struct RepoPath {
             owner: String,
             repo: String,
         }
-        let names = Path::<Names>::from_request_parts(parts, state).await;
-        let Path(Names { owner, repo }) = names.map_err(|error| error.into_response())?;
+        let path = Path::<RepoPath>::from_request_parts(parts, state).await;
+        let Path(RepoPath { owner, repo }) = path.map_err(|error| error.into_response())?;
         let (name, headers) = (format!("{owner}/{repo}"), parts.headers.clone());
         Ok(Self { state: Arc::clone(state), owner, name, headers, uri: parts.uri.clone() })
     }

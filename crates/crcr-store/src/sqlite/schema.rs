@@ -72,7 +72,7 @@ fn upgrade_by(steps: &[&str], connection: &mut Connection, path: &Path) -> Resul
     Ok(())
 }
 
-/// Whether there is no table, and whether there is one that every version of the store has.
+/// Whether the file is still empty, and whether it has a table that is in every version of the store.
 fn tables(connection: &Connection) -> rusqlite::Result<(bool, bool)> {
     let sql = "SELECT count(*) = 0, coalesce(max(name = 'fact_dispatch'), 0) FROM sqlite_schema";
     connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
