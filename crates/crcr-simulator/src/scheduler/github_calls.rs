@@ -185,10 +185,12 @@ impl Simulation {
     fn note_made_up(&mut self, delivery: &str, dispatch: &Dispatch) {
         let made_up = delivery.strip_prefix("reconciled-").and_then(|rest| rest.split_once('-'));
         let Some((number, head)) = made_up else { return };
-        let head = head.split('-').next().unwrap_or(head);
+        let (head, updated_at) = head.split_once('-').unwrap_or((head, ""));
         let pull = number.parse().ok();
         let known = pull.and_then(|number| self.github.world.pull(UPSTREAM, number));
-        let at = self.now();
+        // The relay made it up at some time between this and now.
+        let updated_at = updated_at.parse().map(Timestamp::from_second);
+        let at = updated_at.ok().and_then(Result::ok).unwrap_or_else(|| self.now());
         let webhook =
             self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
                 targets: vec![],
