@@ -13,9 +13,7 @@ fn findings(store: StoreKind, seeds: u64) -> Vec<String> {
             scope.spawn(move || {
                 let seeds = (first..seeds).step_by(2);
                 seeds
-                    .filter_map(|seed| {
-                        simulate(seed, SimulatedTraffic::Steps(120), store, 80).err()
-                    })
+                    .filter_map(|seed| simulate(seed, SimulatedTraffic::Steps(60), store, 80).err())
                     .collect::<Vec<_>>()
             })
         });
@@ -48,7 +46,7 @@ fn busy_hours_end_as_the_plain_model_says() {
 }
 
 fn trace_hash(seed: u64, store: StoreKind) -> u64 {
-    let summary = simulate(seed, SimulatedTraffic::Steps(150), store, 80);
+    let summary = simulate(seed, SimulatedTraffic::Steps(60), store, 80);
     summary.unwrap_or_else(|finding| panic!("{finding}")).trace_hash
 }
 

@@ -6,7 +6,9 @@ use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::Fact;
-use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
+use crcr_store::{
+    CommitOutcome, NewTask, SetInsert, StoreError, Versioned, WriteBatch, read_record,
+};
 use jiff::Timestamp;
 
 use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
@@ -14,9 +16,9 @@ use super::{alert, default_branch, runs};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
 use crate::queue::record_dispatch_change;
-use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
-use crate::state_records::{self, JobRecord};
+use crate::state_records::{self, CheckRunRecord, JobRecord};
 use crate::{limits, uptime};
 
 /// Checks once, and returns when the next check is due.
@@ -105,10 +107,13 @@ async fn record(
         let newest = head::jobs(relay, &after.delivery, &after.repo).await?;
         of_commit.add_weights(relay, &mut batch, (after, newest));
     }
+    let now = relay.now();
     if !head::has_check_runs(relay, after) {
+        if has_open_check_run(relay, after).await? {
+            batch.tasks.push(TaskKind::commit_checks(after).task(now));
+        }
         return commit(relay, batch).await;
     }
-    let now = relay.now();
     if is_other_branch {
         batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }
@@ -122,6 +127,15 @@ async fn record(
         jobs.iter().filter(|job| job.state.is_open() || file(before, job) != file(after, job));
     batch.tasks.extend(changed.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
     commit(relay, batch).await
+}
+
+/// Whether the check run of a dispatch without one is open: another replica has shown it by the allowlist of before, and
+/// stopped before it read the new one.
+async fn has_open_check_run(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let name = check_name(&dispatch.repo.key(), None);
+    let key = state_records::check_run_key(&dispatch.head_sha, &name);
+    let shown = read_record::<CheckRunRecord>(relay.store.as_ref(), key).await?.value;
+    Ok(shown.is_some_and(|shown| shown.may_be_open()))
 }
 
 /// The task that tells those who wait for a probe that nothing more is expected of it.

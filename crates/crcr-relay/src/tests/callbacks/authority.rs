@@ -423,6 +423,23 @@ pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
 }
 
 #[tokio::test]
+async fn check_run_that_a_replica_showed_by_the_allowlist_of_before_ends_though_it_stopped() {
+    let mut world = World::listening(&[]).await;
+    let mut late = world.other_replica().await;
+    world.settle_with("L2: [acme/four]\n").await;
+    let (mut world, four) = world.opened("acme/four").await;
+    std::mem::swap(&mut world.relay, &mut late);
+    four.begin(&world).await;
+    world.work().await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    std::mem::swap(&mut world.relay, &mut late);
+    world.wait(5 * MINUTE).await;
+    let neutral = Some("neutral");
+    let both = [check(DISPATCH, "completed", neutral), check(JOB, "completed", neutral)];
+    assert_eq!(checks(&world), both);
+}
+
+#[tokio::test]
 pub(crate) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;
     four.start_and_end(&world, "failure").await;
