@@ -424,7 +424,7 @@ pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
 
 #[tokio::test]
 async fn check_run_that_a_replica_showed_by_the_allowlist_of_before_ends_though_it_stopped() {
-    let mut world = World::listening(&[]).await;
+    let mut world = World::new().await;
     let mut late = world.other_replica().await;
     world.settle_with("L2: [acme/four]\n").await;
     let (mut world, four) = world.opened("acme/four").await;
