@@ -266,7 +266,7 @@ fn verdict_without_evidence(
     let why = dispatch.last_error.unwrap_or("unknown");
     match dispatch.silence_kind() {
         Silence::Superseded => {
-            let reason = "Superseded by a newer head before it was tested";
+            let reason = "Superseded by a newer event of its pull request before it was tested";
             shows(HeadState::Ended(untested), reason.to_owned())
         }
         Silence::LeftOut => {

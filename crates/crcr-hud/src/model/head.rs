@@ -319,7 +319,7 @@ fn dispatch_status_text(status: DispatchFactStatus) -> &'static str {
         DispatchFactStatus::Queued => "Waiting to be sent.",
         DispatchFactStatus::Sent => "Sent; no report yet.",
         DispatchFactStatus::NeverStarted => "Sent, but no report arrived in time.",
-        DispatchFactStatus::Superseded => "A newer head of this pull request replaced it.",
+        DispatchFactStatus::Superseded => "A newer event of this pull request replaced it.",
         DispatchFactStatus::Dead => "It could not be sent.",
         DispatchFactStatus::LeftOut => {
             "The backend's .github/crcr.yml says that it doesn't take it."

@@ -12,7 +12,7 @@ use crcr_store::{
 };
 use jiff::Timestamp;
 
-use super::head;
+use super::{head, supersede};
 use crate::probes::backend_file::{self, BackendFile};
 use crate::probes::dispatch_filter::{self, FilterDecision};
 use crate::queue::record_dispatch_change;
@@ -54,10 +54,12 @@ pub(crate) async fn run(
         return Ok(TaskDone::Finished);
     };
     let event: Versioned<DeliveryRecord> = decode_record(event_key, event)?;
-    if let Some(by) = event.value.and_then(|event| event.superseded_by)
-        && !dispatch.is_asked_for
-    {
-        // The task that cancels all of them hasn't come to this one yet.
+    // The task that cancels all of them may not have come to this one yet.
+    let by = match event.value.and_then(|event| event.superseded_by) {
+        Some(by) => Some(by),
+        None => supersede::overtaken_by(relay, dispatch).await?,
+    };
+    if let Some(by) = by.filter(|_| !dispatch.is_asked_for) {
         let superseded = DispatchStatus::Superseded { by };
         change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
             if dispatch.status == DispatchStatus::Queued {

@@ -466,3 +466,24 @@ pub(crate) async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
     assert!(!lines.iter().any(|line| line.contains("acme/one")), "L1 reports nothing: {lines:#?}");
     world.github.state().world.take_dispatches();
 }
+
+/// GitHub is away for a moment while somebody closes a pull request and opens it again. A backend's workflow cancels the
+/// run of the event before the one that it gets.
+#[tokio::test]
+async fn closing_that_github_did_not_take_is_not_sent_after_the_reopening() {
+    let world = World::new().await;
+    world.event("opened").await;
+    world.github.state().world.take_dispatches();
+    let route = "POST /repos/acme/four/dispatches";
+    world.github.state().world.fail(route, 1, Fault::status(502));
+    world.change(|pull| pull.open = false);
+    assert_eq!(world.send_and_work("closed").await.len(), 1, "GitHub is away");
+    world.change(|pull| pull.open = true);
+    world.event("reopened").await;
+    let four = received(&world)("acme/four");
+    assert_eq!(four.client_payload["payload"]["action"], "reopened");
+    four.complete(&world, "success").await;
+    world.wait(Duration::from_secs(600)).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "it would cancel the run");
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
