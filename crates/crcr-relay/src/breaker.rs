@@ -32,7 +32,9 @@ struct DispatchOutcome {
     pull_request: Option<u64>,
     /// `None` for upstream's own events, and [`NEWCOMERS`] for who hasn't contributed to upstream before.
     author: Option<String>,
-    enqueued_at: Timestamp,
+    /// When it was sent, or put into the queue if it never was. One that is sent again tells of the backend as it is then.
+    #[serde(rename = "enqueued_at")]
+    begun_at: Timestamp,
     infrastructure_failed: bool,
 }
 
@@ -64,14 +66,13 @@ impl Breaker {
             Some(number) => known.pull_request == Some(number),
             None => known.delivery == outcome.delivery,
         };
-        let is_older = |known: &DispatchOutcome| known.enqueued_at > outcome.enqueued_at;
+        let is_older = |known: &DispatchOutcome| known.begun_at > outcome.begun_at;
         if self.outcomes.iter().any(|known| is_same(known) && is_older(known)) {
             return;
         }
         self.outcomes.retain(|known| !is_same(known));
         self.outcomes.push(outcome);
-        self.outcomes
-            .sort_by(|a, b| (a.enqueued_at, &a.delivery).cmp(&(b.enqueued_at, &b.delivery)));
+        self.outcomes.sort_by(|a, b| (a.begun_at, &a.delivery).cmp(&(b.begun_at, &b.delivery)));
         let surplus = self.outcomes.len().saturating_sub(limits::BREAKER_OUTCOMES);
         self.outcomes.drain(..surplus);
     }
@@ -103,10 +104,14 @@ pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
 }
 
 /// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this
-/// dispatch is the next trial; so is one that somebody asked for.
+/// dispatch is the next trial; so is one that somebody asked for. One that expects no report, such as of a pull request
+/// that was closed, would take a trial's place and never tell whether the backend works, and nothing is built for it.
 pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
-    let Dispatch { repo, delivery, is_trial: is_asked_for, .. } = dispatch;
+    let Dispatch { repo, delivery, is_asked_for, .. } = dispatch;
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
+    if !dispatch.expects_report() {
+        return Ok(false);
+    }
     let withheld = relay.update(key(relay, repo), |known: &Versioned<Breaker>| {
         let Some(breaker) = known.value.as_ref().filter(|breaker| breaker.is_open(threshold))
         else {
@@ -146,7 +151,7 @@ pub async fn note_outcome(
                 true => author.to_ascii_lowercase(),
                 false => NEWCOMERS.to_owned(),
             }),
-            enqueued_at: dispatch.enqueued_at,
+            begun_at: dispatch.sent_at().unwrap_or(dispatch.enqueued_at),
             infrastructure_failed,
         });
         let change = match (before.is_open(threshold), after.is_open(threshold)) {

@@ -4,7 +4,9 @@ use crcr_standin::world::{Delivery, PullRequest};
 use crcr_store::read_record;
 
 use super::strangers::{stranger, strangers_run_after};
+use super::verdicts::press_rerun;
 use super::*;
+use crate::admin::deliveries;
 use crate::state_records::{self, Uptime};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -130,6 +132,57 @@ async fn trial_that_github_does_not_take_at_once_is_tried_again_and_closes_the_b
     trial.complete(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(shown(&world, &heads[3]).0.as_deref(), Some("success"));
+}
+
+/// Others were dispatched later, before anybody knew that the lab was dead.
+#[tokio::test]
+async fn rerun_that_passes_closes_the_breaker_although_its_pull_request_is_an_older_one() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
+    for digit in ["a", "b", "c", "d"] {
+        push(&world, &digit.repeat(40)).await;
+        world.later(MINUTE);
+    }
+    world.dispatched();
+    world.work_after(121 * MINUTE).await;
+    press_rerun(&world).await;
+    received(&world)("acme/four").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(shown(&world, HEAD).0.as_deref(), Some("success"));
+    push(&world, &"e".repeat(40)).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "the backend works again");
+}
+
+#[tokio::test]
+async fn withheld_dispatch_that_an_operator_redelivers_is_sent() {
+    let (world, heads) = world_with_open_breaker().await;
+    let opened = open_payload(&world, &heads[3], false);
+    world.send(&opened).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    let (store, relay) = (world.relay.store.as_ref(), &world.relay);
+    let again = deliveries::redeliver(store, &opened.id, None, relay.now(), relay.config.keep);
+    assert_eq!(again.await.unwrap(), 1);
+    world.settle().await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+}
+
+/// No report answers that, so nobody would know any more than before.
+#[tokio::test]
+async fn closed_pull_request_takes_no_trials_place() {
+    let (world, heads) = world_with_open_breaker().await;
+    world.later(11 * MINUTE);
+    let state = world.github.state();
+    let number = 100 + u64::from(heads[0].as_bytes()[0]);
+    state.world.change_pull(UPSTREAM, number, |pull| {
+        pull.open = false;
+        pull.updated_at += MINUTE;
+    });
+    let payload = state.pull_request_payload(UPSTREAM, number, "closed");
+    world.deliver("pull_request", &payload).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "nothing is built for it");
+    push(&world, &heads[3]).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "the trial");
 }
 
 /// The jobs hang, and the author of the trial pushes again before they are over.
