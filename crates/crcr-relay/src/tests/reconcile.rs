@@ -441,6 +441,34 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     assert_eq!(look().await, Vec::<String>::new(), "once");
 }
 
+/// No event of the pull request follows that would tell of it.
+#[tokio::test]
+async fn label_that_github_never_sent_asks_for_its_check_run_until_it_is_removed() {
+    let world = World::new().await;
+    let label = "ciflow/crcr/npu";
+    assert_eq!(dispatched_by_reconcile(&world).await, Vec::<String>::new());
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+    for (is_set, status, conclusion) in
+        [(true, "queued", None), (false, "completed", Some("skipped"))]
+    {
+        world.later(limits::RECONCILE_INTERVAL);
+        let now = world.relay.now();
+        world.change(|pull| {
+            pull.updated_at = now;
+            match is_set {
+                true => pull.labels.insert(label.to_owned()),
+                false => pull.labels.remove(label),
+            };
+        });
+        assert_eq!(dispatched_by_reconcile(&world).await, Vec::<String>::new());
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        let run = runs.iter().find(|run| run.name == "crcr/acme/three/relay/dispatch");
+        let run = run.expect("the label asks for it");
+        assert_eq!((run.status.as_str(), run.conclusion.as_deref()), (status, conclusion));
+    }
+}
+
 /// By their times and heads it isn't known which of them was the last one until all have come.
 #[tokio::test]
 async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {

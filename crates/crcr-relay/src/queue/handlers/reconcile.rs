@@ -99,28 +99,27 @@ async fn make_up(
     if !known.value.as_ref().is_some_and(is_dispatched) {
         known.value = take_over(relay, &known, missing.number).await?;
     }
-    let action = match &known.value {
-        Some(known) if known.updated_at > missing.updated_at => return Ok(()),
-        Some(known) => match missing.unheard_action(known) {
-            // Of several pushes in one second, the last one isn't always known to be the last.
-            Some(action) if known.updated_at < missing.updated_at || action == "synchronize" => {
-                action
-            }
-            _ => return Ok(()),
+    let prefix = &relay.config.event_filter.label_prefix;
+    let (action, label) = match &known.value {
+        Some(known) => match missing.unheard_event(known, prefix) {
+            Some(event) => event,
+            None => return Ok(()),
         },
         // Pull requests from before this relay's time are none of its business.
         None if missing.created_at < since_at => return Ok(()),
-        None => "opened",
+        None => ("opened", None),
     };
     let (number, head) = (missing.number, &missing.head_sha);
     tracing::warn!(number, head, action, "GitHub never sent an event of a pull request");
     relay.metrics.head_was_missing();
     let before = known.value.as_ref().map(|known| known.head_sha.as_str());
     let from = known.value.as_ref().and_then(|known| known.base_branch.as_deref());
+    let label = label.map(|name| json!({ "name": name }));
     let changes = (action == "edited").then(|| json!({ "base": { "ref": { "from": from } } }));
     let body = json!({
         "action": action, "number": number, "before": before, "after": head, "changes": changes,
-        "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
+        "label": label, "repository": pull["base"]["repo"], "sender": pull["user"],
+        "pull_request": pull,
     });
     // The same head may get lost again, after others.
     let id = format!("{MADE_UP}{number}-{head}-{}", missing.updated_at.as_second());
@@ -166,6 +165,7 @@ struct MissingHead {
     head_sha: String,
     base_branch: Option<String>,
     is_ready: bool,
+    labels: Vec<String>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -178,12 +178,31 @@ impl MissingHead {
             head_sha: pull["head"]["sha"].as_str().filter(|sha| is_sha(sha))?.to_owned(),
             base_branch: pull["base"]["ref"].as_str().map(str::to_owned),
             is_ready: pull["draft"] == false,
+            labels: pull["labels"].as_array().map(|all| names(all)).unwrap_or_default(),
             created_at: time("created_at")?,
             updated_at: time("updated_at")?,
         })
     }
 
-    /// The event that leads from what is known of the pull request, which is open, to what it is now.
+    /// The event that leads from what is known of the pull request, which is open, to what it is now, and the label that it
+    /// is about.
+    fn unheard_event<'a>(
+        &'a self,
+        known: &'a PullRecord,
+        prefix: &str,
+    ) -> Option<(&'static str, Option<&'a str>)> {
+        if known.updated_at > self.updated_at {
+            return None;
+        }
+        // Of several pushes in one second, the last one isn't always known to be the last.
+        let is_later =
+            |action: &&str| known.updated_at < self.updated_at || *action == "synchronize";
+        if let Some(action) = self.unheard_action(known).filter(is_later) {
+            return Some((action, None));
+        }
+        self.unheard_label(known, prefix).map(|(action, label)| (action, Some(label)))
+    }
+
     fn unheard_action(&self, known: &PullRecord) -> Option<&'static str> {
         let has_another_branch =
             known.base_branch.is_some() && self.base_branch != known.base_branch;
@@ -197,4 +216,29 @@ impl MissingHead {
             (self.is_ready && !known.is_ready).then_some("ready_for_review")
         }
     }
+
+    /// A label for check runs that was set or removed since, and the event that says so: it tells of all others, too.
+    fn unheard_label<'a>(
+        &'a self,
+        known: &'a PullRecord,
+        prefix: &str,
+    ) -> Option<(&'static str, &'a str)> {
+        if self.updated_at < known.labels_at {
+            return None;
+        }
+        let lacking = |labels: &'a [String], others: &[String]| {
+            let is_asking = |label: &&String| {
+                let start = label.get(..prefix.len());
+                start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+                    && !others.iter().any(|other| other.eq_ignore_ascii_case(label))
+            };
+            labels.iter().find(is_asking).map(String::as_str)
+        };
+        let set = lacking(&self.labels, &known.labels).map(|label| ("labeled", label));
+        set.or_else(|| lacking(&known.labels, &self.labels).map(|label| ("unlabeled", label)))
+    }
+}
+
+fn names(labels: &[Value]) -> Vec<String> {
+    labels.iter().filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
 }
