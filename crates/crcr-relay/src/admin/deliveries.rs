@@ -147,6 +147,10 @@ pub async fn redeliver(
         batch.update(&read, &dispatch, now + keep);
         // The lane of a dispatch is its own account, whatever the upstream repository is.
         batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
+        // It may have to wait, and what its check run shows lets the pull request be merged, or blocks it.
+        if dispatch.may_have_check_runs() {
+            batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
+        }
         if store.commit(batch, now).await? == CommitOutcome::Done {
             count += 1;
         }

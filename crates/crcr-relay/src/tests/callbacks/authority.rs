@@ -17,6 +17,7 @@ use super::verdicts::{MINUTE, press_rerun};
 use super::{
     DISPATCH, Downstream, JOB, RUN, check, checks, checks_after, open, received, refused, said,
 };
+use crate::admin::deliveries;
 use crate::limits;
 
 const TWO: &str = "crcr/acme/two/relay/dispatch";
@@ -374,6 +375,29 @@ pub(crate) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
         assert_eq!(world.dispatched(), ["acme/four"]);
         assert_eq!(verdict(&world).0, "queued");
     }
+}
+
+#[tokio::test]
+async fn dispatch_that_an_operator_redelivers_is_waited_for_before_it_can_be_sent() {
+    let world = World::listening(&[]).await;
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work_giving_up("acme/four").await;
+    world.dispatched();
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let limited = Fault::Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(600),
+        body: String::new(),
+    };
+    world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, limited);
+    let (store, relay) = (world.relay.store.as_ref(), &world.relay);
+    let again = deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.keep);
+    assert_eq!(again.await.unwrap(), 1);
+    assert_eq!(world.work().await.len(), 1, "GitHub asks to wait");
+    assert_eq!(verdict(&world).0, "queued");
+    world.wait(11 * MINUTE).await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
 }
 
 #[tokio::test]
