@@ -17,11 +17,15 @@ pub(crate) fn mark_test_output(chunk: &mut CleanChunk) {
 
 /// The segments of a chunk that are output of tests; later entries count over earlier ones.
 fn test_output(chunk: &CleanChunk) -> Vec<(Range<usize>, TestOutput)> {
-    // Few logs have its tests, and every line may name one.
-    let has_pytest = contains(&chunk.text, b".py::");
-    let mut scan = OutputScan { has_pytest, ..OutputScan::default() };
+    // Few logs have its tests, and any line may name one.
+    let finder = memchr::memmem::Finder::new(b".py::");
+    let mut named = finder.find_iter(&chunk.text).peekable();
+    let mut scan = OutputScan { has_pytest: named.peek().is_some(), ..OutputScan::default() };
     for index in 0..chunk.segments.len() {
         let line = chunk.segment(index);
+        let end = chunk.segment_end(index);
+        scan.names_pytest = named.next_if(|at| *at < end).is_some();
+        while named.next_if(|at| *at < end).is_some() {}
         if line.len() >= 2 {
             scan.add(index, line, || {
                 chunk.segments.get(index + 1).map(|_| chunk.segment(index + 1))
@@ -63,7 +67,9 @@ enum TestRunner {
 
 #[derive(Default)]
 struct OutputScan<'l> {
+    /// Whether the chunk has names of pytest's tests, and whether the line has one.
     has_pytest: bool,
+    names_pytest: bool,
     found: Vec<(Range<usize>, TestOutput)>,
     /// The test that prints, and its first line.
     current: Option<(TestRunner, &'l [u8], usize)>,
@@ -113,7 +119,8 @@ impl<'l> OutputScan<'l> {
             b'P' if is_passed_file_of_jest(line) => self.deeper_than = Some(0),
             _ => {}
         }
-        if let Some(event) = event(line, self.has_pytest) {
+        let of_pytest = || event_of_pytest(line, self.names_pytest).filter(|_| self.has_pytest);
+        if let Some(event) = event(line).or_else(of_pytest) {
             self.apply(index, line, event);
         }
     }
@@ -211,7 +218,7 @@ impl<'l> OutputScan<'l> {
     }
 }
 
-fn event(line: &[u8], has_pytest: bool) -> Option<RunnerEvent<'_>> {
+fn event(line: &[u8]) -> Option<RunnerEvent<'_>> {
     let text = line.trim_ascii_start();
     let name = |at: usize| {
         let name = text.get(at..).unwrap_or_default();
@@ -247,7 +254,6 @@ fn event(line: &[u8], has_pytest: bool) -> Option<RunnerEvent<'_>> {
         },
         _ => event_of_xctest(text)
             .or_else(|| event_of_unittest(line))
-            .or_else(|| if has_pytest { event_of_pytest(line) } else { None })
             .or_else(|| event_of_gradle(line))
             .or_else(|| is_end_of_package(line).then_some(RunnerEvent::End)),
     }
@@ -336,16 +342,21 @@ fn event_of_unittest(line: &[u8]) -> Option<RunnerEvent<'_>> {
 }
 
 /// `tests/test_core.py::test_adds `, what it prints, then `PASSED`.
-fn event_of_pytest(line: &[u8]) -> Option<RunnerEvent<'_>> {
+fn event_of_pytest(line: &[u8], names_test: bool) -> Option<RunnerEvent<'_>> {
     const WORDS: [&[u8]; 6] = [b"PASSED", b"SKIPPED", b"XFAIL", b"FAILED", b"ERROR", b"XPASS"];
     const PASSED: usize = 3;
-    if let Some(word) = WORDS.iter().position(|word| is_word_of_pytest(line, word)) {
+    if matches!(line[0], b'E' | b'F' | b'P' | b'S' | b'X')
+        && let Some(word) = WORDS.iter().position(|word| is_word_of_pytest(line, word))
+    {
         let is_passed = word < PASSED;
         return Some(if is_passed {
             RunnerEvent::LastPassed(TestRunner::Pytest)
         } else {
             RunnerEvent::LastFailed
         });
+    }
+    if !names_test {
+        return None;
     }
     let end = memchr::memchr2(b' ', b'[', line).unwrap_or(line.len());
     let (id, after) = line.split_at(end);
