@@ -448,7 +448,7 @@ pub(crate) async fn demotion_closes_check_runs_without_further_requests() {
 
 #[tokio::test]
 async fn check_run_that_a_replica_showed_by_the_allowlist_of_before_ends_though_it_stopped() {
-    let mut world = World::new().await;
+    let world = World::new().await;
     let mut late = world.other_replica().await;
     world.settle_with("L2: [acme/four]\n").await;
     let (mut world, four) = world.opened("acme/four").await;
@@ -593,7 +593,7 @@ pub(crate) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     world.send_and_work("synchronize").await;
     world.dispatched();
     assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
-    let again = crate::admin::deliveries::redeliver_all(
+    let again = deliveries::redeliver_all(
         world.relay.store.as_ref(),
         world.relay.now(),
         limits::RECORD_RETENTION,
