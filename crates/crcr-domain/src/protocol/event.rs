@@ -220,6 +220,11 @@ pub enum EventError {
     NotJson,
     #[error("Invalid JSON body: expected an object")]
     NotAnObject,
+    /// GitHub's other content type for webhooks.
+    #[error(
+        "Invalid JSON body: it is a form; choose the content type `application/json` in the App's webhook settings"
+    )]
+    Form,
     /// A required field is missing or has the wrong type.
     #[error("Invalid `{event}` event: {reason}")]
     Shape { event: String, reason: String },
@@ -235,6 +240,9 @@ pub fn read(
 ) -> Result<Option<UpstreamEvent>, EventError> {
     // Fields that aren't read here are dispatched, and serde_json skips them without looking at their text.
     std::str::from_utf8(body).map_err(|_| EventError::NotJson)?;
+    if body.starts_with(b"payload=") {
+        return Err(EventError::Form);
+    }
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(|_| EventError::NotJson)?;
         return Err(EventError::NotAnObject);

@@ -71,9 +71,11 @@ async fn webhook_checks_run_in_the_documented_order() {
     let ping = post(&[("x-github-event", "ping")], b"{}".to_vec()).await;
     assert_eq!(ping, bad("No signature"));
     let signed = |body: &[u8]| world.github.state().world.delivery_of_bytes("push", body.to_vec());
+    let form = "Invalid JSON body: it is a form; choose the content type `application/json` in the App's webhook \
+                settings";
     for (body, text) in [
         (&b""[..], "Invalid JSON body"),
-        (b"payload=%7B%7D", "Invalid JSON body"),
+        (b"payload=%7B%7D", form),
         (b"[1]", "Invalid JSON body: expected an object"),
     ] {
         assert_eq!(world.send(&signed(body)).await, bad(text));

@@ -303,7 +303,7 @@ fn star_matches_any_text() {
 fn invalid_bodies_are_rejected() {
     let read = |body: &[u8]| read("pull_request", body, &filter());
     assert_eq!(read(b""), Err(EventError::NotJson));
-    assert_eq!(read(b"payload=%7B%7D"), Err(EventError::NotJson));
+    assert_eq!(read(b"payload=%7B%7D"), Err(EventError::Form));
     assert_eq!(read(b"[]"), Err(EventError::NotAnObject));
     assert_eq!(read(b"{"), Err(EventError::NotJson));
     assert!(matches!(read(b"{}"), Err(EventError::Shape { .. })));
