@@ -190,10 +190,10 @@ fn rate_limit_end(
         let reset = reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE);
         return Some(reset.min(now + LIMIT_PERIOD));
     }
-    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do.
+    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do. The primary limit
+    // only has its text if a proxy takes the headers away.
     let message = message.to_lowercase();
-    let is_limit =
-        ["secondary rate limit", "abuse detection"].iter().any(|it| message.contains(it));
+    let is_limit = ["rate limit", "abuse detection"].iter().any(|it| message.contains(it));
     is_limit.then_some(now + DEFAULT_PAUSE)
 }
 
@@ -251,6 +251,8 @@ mod tests {
         assert_eq!(seconds_to_retry(&classify(403, &far, "{}")), Some(3600), "our clock is behind");
         let past = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "5")];
         assert_eq!(seconds_to_retry(&classify(403, &past, "{}")), Some(60));
+        let told = r#"{"message":"API rate limit exceeded for installation ID 5."}"#;
+        assert_eq!(seconds_to_retry(&classify(403, &[], told)), Some(60), "without its headers");
     }
 
     #[test]
