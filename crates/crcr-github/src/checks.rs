@@ -111,8 +111,8 @@ impl GithubApp {
     ) -> Result<(), GithubError> {
         let path = format!("{}/check-runs/{id}", repo_path(repo));
         let request = RestRequest::new(Method::PATCH, path).with_json(&json!(run));
-        self.call(repo, WRITE, &request).await?;
-        Ok(())
+        let response = self.call(repo, WRITE, &request).await?;
+        self.client().confirm(&request, response).await
     }
 
     /// The check runs of check suite number `suite` of `repo`, at most 2,000.

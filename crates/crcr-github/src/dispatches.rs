@@ -48,7 +48,9 @@ impl GithubApp {
             self.forget(repo);
         }
         let (response, repository) = sent?;
-        Ok(AcceptedDispatch { repository, accepted_at: response_date(response.headers()) })
+        let accepted_at = response_date(response.headers());
+        self.client().confirm(&request, response).await?;
+        Ok(AcceptedDispatch { repository, accepted_at })
     }
 
     /// The repository that a dispatch to `repo` would reach. Sends nothing when a token of it is

@@ -70,7 +70,9 @@ impl GithubApp {
     /// Has GitHub deliver the webhook of attempt `id` again, with the same GUID.
     pub async fn redeliver(&self, id: u64) -> Result<(), GithubError> {
         let path = format!("/app/hook/deliveries/{id}/attempts");
-        self.send_as_app(&RestRequest::new(Method::POST, path)).await.map(drop)
+        let request = RestRequest::new(Method::POST, path);
+        let response = self.send_as_app(&request).await?;
+        self.client().confirm(&request, response).await
     }
 }
 

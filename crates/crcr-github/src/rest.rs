@@ -263,6 +263,19 @@ impl RestClient {
         })
     }
 
+    /// Whether GitHub did what `request` asks, for a caller that uses nothing else of the answer. GitHub's own with 200
+    /// is JSON; a proxy in between also answers with a text, or with nothing.
+    pub(crate) async fn confirm(
+        &self,
+        request: &RestRequest,
+        response: RestResponse,
+    ) -> Result<(), GithubError> {
+        match response.status() {
+            StatusCode::OK => self.read_json::<IgnoredAny>(request, response).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -534,6 +547,26 @@ mod tests {
         let (_server, client) = answering(page).await;
         let error = client.send(&get_x(), &"t".into()).await.unwrap_err();
         assert!(error.is_transient() && error.is_unanswered(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_200_without_json_confirms_nothing() {
+        let text = |body: &str| ResponseTemplate::new(200).set_body_string(body);
+        for (answer, is_githubs) in [
+            (ResponseTemplate::new(204), true),
+            (ResponseTemplate::new(201), true),
+            (text(r#"{"id": 1}"#), true),
+            (text(""), false),
+            (text("OK"), false),
+            (text("<html>log in</html>"), false),
+        ] {
+            let (_server, client) = answering(answer).await;
+            let response = client.send(&get_x(), &"t".into()).await.unwrap();
+            match client.confirm(&get_x(), response).await {
+                Ok(()) => assert!(is_githubs),
+                Err(error) => assert!(!is_githubs && error.is_unanswered(), "{error:?}"),
+            }
+        }
     }
 
     #[tokio::test]

@@ -204,7 +204,7 @@ impl GithubApp {
         let path = format!("{}/actions/runs/{run_id}/{which}", repo_path(repo));
         let request = RestRequest::new(Method::POST, path);
         match self.call_renamed(repo, WRITE, &request).await {
-            Ok(_) => Ok(()),
+            Ok(response) => self.client().confirm(&request, response).await,
             Err(GithubError::Forbidden(text) | GithubError::Unprocessable(text))
                 if text.contains("already running") =>
             {

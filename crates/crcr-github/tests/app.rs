@@ -204,6 +204,24 @@ async fn rate_limits_of_both_kinds_say_when_they_end() {
     app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_proxys_200_is_no_dispatch_and_no_change_of_a_check_run() {
+    let (github, app) = set_up();
+    let sha = "a1".repeat(20);
+    world(&github).add_commit(REPO, &sha);
+    let id = app.create_check_run(REPO, &sha, &completed("failure")).await.unwrap();
+    let by_proxy =
+        Fault::Answer { status: axum_status(200), retry_after: None, body: String::new() };
+    world(&github).fail("POST /repos/acme/backend/dispatches", 1, by_proxy.clone());
+    world(&github).fail("PATCH /repos/acme/backend/check-runs/*", 1, by_proxy);
+    let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
+    assert!(error.is_unanswered(), "{error:?}");
+    let error = app.update_check_run(REPO, id, &completed("success")).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
+    assert_eq!(world(&github).take_dispatches().len(), 1);
+}
+
 fn axum_status(code: u16) -> ::http::StatusCode {
     ::http::StatusCode::from_u16(code).unwrap()
 }
