@@ -54,20 +54,11 @@ pub(crate) async fn run(
         return Ok(TaskDone::Finished);
     };
     let event: Versioned<DeliveryRecord> = decode_record(event_key, event)?;
-    // The task that cancels all of them may not have come to this one yet.
-    let by = match event.value.and_then(|event| event.superseded_by) {
-        Some(by) => Some(by),
-        None => supersede::overtaken_by(relay, dispatch).await?,
-    };
-    if let Some(by) = by.filter(|_| !dispatch.is_asked_for) {
-        let superseded = DispatchStatus::Superseded { by };
-        change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
-            if dispatch.status == DispatchStatus::Queued {
-                dispatch.status = superseded.clone();
-            }
-        })
-        .await?;
-        return Ok(TaskDone::AlreadySettled);
+    if let Some(by) = event.value.and_then(|event| event.superseded_by)
+        && !dispatch.is_asked_for
+    {
+        // The task that cancels all of them hasn't come to this one yet.
+        return record_superseded(relay, task, read, by).await;
     }
     let file: Versioned<BackendFile> = decode_record(file_key, file)?;
     backend_file::refresh_if_old(relay, repo, file.value.as_ref()).await?;
@@ -81,6 +72,11 @@ pub(crate) async fn run(
             let status = DispatchStatus::LeftOut { why };
             return record_not_sent(relay, task, read, &status, why.reason()).await;
         }
+    }
+    if !dispatch.is_asked_for
+        && let Some(by) = supersede::overtaken_by(relay, dispatch).await?
+    {
+        return record_superseded(relay, task, read, by).await;
     }
     if breaker::withholds(relay, dispatch).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a trial \
@@ -155,6 +151,23 @@ async fn send(
             record_not_sent(relay, task, read, &DispatchStatus::Unreachable, &text).await
         }
     }
+}
+
+/// Records that another delivery has taken the place of this one.
+async fn record_superseded(
+    relay: &Relay,
+    task: &LeasedTask,
+    read: Versioned<Dispatch>,
+    by: String,
+) -> Result<TaskDone, TaskError> {
+    let superseded = DispatchStatus::Superseded { by };
+    change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
+        if dispatch.status == DispatchStatus::Queued {
+            dispatch.status = superseded.clone();
+        }
+    })
+    .await?;
+    Ok(TaskDone::AlreadySettled)
 }
 
 /// Records a status that stays until an operator redelivers the dispatch.
