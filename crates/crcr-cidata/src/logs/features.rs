@@ -23,7 +23,7 @@ const FORMS: [(&str, &str); 22] = [
     ("error in capitals", r"\b(?:FAIL|FAILED|FAILURE|ERROR|ERRORS)\b"),
     (
         "failed test",
-        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|✕|⨯|×|❌|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|\[(?:FAIL|✘|-)\] |\(fail\) |!! )",
+        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|✕|⨯|×|☒|❌|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|\[(?:FAIL|✘|-)\] |\(fail\) |!! )",
     ),
     (
         "crash",
@@ -165,11 +165,12 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
 /// say nothing, whatever they are called. Nor does a count of zero, a sum of Vitest, how long a failed build took, an
 /// attribute of a plan of Terraform, a metric of k6, a level without a text, a step that BuildKit begins, a file that MSBuild
-/// has built, what other CI than GitHub's writes below a failed step, or Travis's marks and its last line. A head without a text, such as `Expected:` or
-/// `1) Failure:`, is only above what it is about.
+/// has built, what other CI than GitHub's writes below a failed step, or Travis's marks and its last line, what `make`, SCons
+/// and `R CMD check` say at the end, or the place in Node.js itself that an exception was thrown from. A head without a text,
+/// such as `Expected:` or `1) Failure:`, is only above what it is about.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok(?: \d+ |: [^\[]| - )|--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$|^Done\. Your build exited with \d+|^travis_(?:fold|time):",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok(?: \d+ |: [^\[]| - )|--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$|^Done\. Your build exited with \d+|^travis_(?:fold|time):|^g?make(?:\[\d+\])?: Target .+ not remade because of errors\.$|^scons: building terminated because of errors\.$|^node:[\w/]+:\d+$|^(?:assert|events|fs|module|util|internal/[\w/-]+)\.js:\d+$|^Found warnings, treating as errors\b",
     )
 });
 
@@ -456,6 +457,11 @@ mod tests {
             " in record(::Base.Test.DefaultTestSet, ::Base.Test.Fail) at ./test.jl:397",
             "Done. Your build exited with 1.",
             "travis_time:end:0a474408:start=1,finish=2,duration=1",
+            "make[1]: Target 'all' not remade because of errors.",
+            "scons: building terminated because of errors.",
+            "node:internal/modules/esm/resolve:854",
+            "events.js:160",
+            "Found warnings, treating as errors (as requested).",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }
@@ -475,6 +481,8 @@ mod tests {
             "Failure: test_parse(ParserTest)",
             "Expected: 4",
             "No tests found",
+            "make: *** [all] Error 2",
+            "src/events.js:160: broken",
         ] {
             assert!(!is_never_the_cause(line.as_bytes()), "{line}");
         }
