@@ -99,7 +99,12 @@ async fn main() {
     // As in earnest, no two requests come at the same time.
     let clock = Box::new(move || now + started.elapsed());
     let hud = Hud::new(Arc::clone(&results), policy, clock, upstream);
-    let router = router(Arc::new(hud));
+    let hud = Arc::new(hud);
+    let started = Instant::now();
+    // As the relay does when it starts.
+    crcr_hud::warm(Arc::clone(&hud)).await;
+    println!("what the first page needs read in {:.0?}", started.elapsed());
+    let router = router(hud);
     let events = attempts / JOBS / BACKENDS;
     let paths = [
         "/".to_owned(),

@@ -28,6 +28,6 @@ mod watch;
 pub use self::context::{Hud, PolicyInForce, RelayWarning};
 pub use self::errors::errors_as_pages;
 pub use self::files::{FilesOf, RepositoryFiles};
-pub use self::routes::{router, with_headers};
+pub use self::routes::{router, warm, with_headers};
 pub use self::view::{Operator, View};
 pub use self::watch::{FeedLook, WatchedFeed, WatchedThing};

@@ -1,6 +1,7 @@
 //! The address of every page and of its JSON twin.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
@@ -23,6 +24,7 @@ use crate::pages::{
     branch, branches, commit, failure, failures, feed, jobs, level, level_status, now, overview,
     pull, pulls, quarantine, relay, reported, repository, search, test, tests, trends,
 };
+use crate::query::NoQuery;
 use crate::security_headers::SECURITY_HEADERS;
 use crate::transfer::{ROBOTS, with_transfer};
 use crate::view::View;
@@ -109,6 +111,15 @@ pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Rout
         |(name, value)| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
     let [policy, kind, referrer] = SECURITY_HEADERS;
     router.layer(set(policy)).layer(set(kind)).layer(set(referrer))
+}
+
+/// Reads what the first page needs, so that nobody waits for it after the start of the relay.
+pub async fn warm(hud: Arc<Hud>) {
+    let begun_at = Instant::now();
+    match compute(hud, async |hud| now::build(hud, (), NoQuery {}).await).await {
+        Ok(_) => tracing::debug!(took = ?begun_at.elapsed(), "the first page was read"),
+        Err(problem) => tracing::debug!(?problem, "the first page can't be read yet"),
+    }
 }
 
 #[derive(Default)]

@@ -75,6 +75,7 @@ impl BoundListeners {
         parts.spawn(run_timers(Arc::clone(&relay), stop.clone()));
         let connection_limits = ConnectionLimits::default();
         let hud = Arc::new(hud_of(&relay));
+        tokio::spawn(crcr_hud::warm(Arc::clone(&hud)));
         let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
         if let Some(admin) = self.admin {
             let router = router::admin(&relay, &hud, loopback);
