@@ -3,10 +3,15 @@
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::{DataFormat, time};
+
+/// Exactly one of them is needed. Then a command line with neither is told of both.
+fn one_of(args: [&'static str; 2]) -> ArgGroup {
+    ArgGroup::new("one_of").args(args).required(true)
+}
 
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
@@ -333,16 +338,17 @@ pub struct BackupArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(group = one_of(["folder", "since"]))]
 pub struct RestoreArgs {
     /// The folder that `crcr relay backup` made
-    #[arg(value_name = "FOLDER", required_unless_present = "since")]
+    #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// Only check that the backup is whole and that this crcr can read it
     #[arg(long)]
     pub check: bool,
     /// Instead of a backup: the store is there already and lacks what came since then, because a server lost data or
     /// was restored by other means
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["folder", "check", "results"])]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["check", "results"])]
     pub since: Option<Timestamp>,
     #[command(flatten)]
     pub store: StoreArgs,
@@ -396,9 +402,10 @@ pub struct ImportArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(group = one_of(["files", "from"]))]
 pub struct ReplayArgs {
     /// Files with webhook payloads, to be sent to a relay
-    #[arg(required_unless_present = "from", value_name = "FILE")]
+    #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Name of the webhook event [default: pull_request for files, all events for the archive]
     #[arg(long, value_name = "NAME")]
@@ -407,7 +414,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// Instead of files: write the archive's webhooks that were received since then to the results
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "files")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub from: Option<Timestamp>,
     /// Only webhooks that were received before [default: now]
     #[arg(long, value_name = "TIME", value_parser = time, requires = "from")]
@@ -452,24 +459,24 @@ pub enum DeliveriesCommand {
     },
     /// Delete a dead letter
     #[command(after_help = "Example:\n  crcr relay deliveries discard '[\"labels\",\"101090\"]'")]
+    #[command(group = one_of(["key", "repo"]))]
     Discard {
         /// Key of the task, as `list` shows it
-        #[arg(required_unless_present = "repo")]
         key: Option<String>,
         /// All dead letters of this downstream repository
-        #[arg(long, value_name = "OWNER/REPO", conflicts_with = "key")]
+        #[arg(long, value_name = "OWNER/REPO")]
         repo: Option<String>,
         #[command(flatten)]
         store: StoreArgs,
     },
     /// Redeliver dead letters and dispatches that could not be sent
     #[command(after_help = "Example:\n  crcr relay deliveries redeliver --given-up")]
+    #[command(group = one_of(["id", "given_up"]))]
     Redeliver {
         /// Redeliver the dispatches of this delivery
-        #[arg(required_unless_present = "given_up")]
         id: Option<String>,
         /// Redeliver all dead letters, but not dispatches of events older than a day
-        #[arg(long, conflicts_with_all = ["id", "repo"])]
+        #[arg(long, conflicts_with = "repo")]
         given_up: bool,
         /// Only to this downstream repository
         #[arg(long, value_name = "OWNER/REPO")]
