@@ -88,9 +88,12 @@ fn own_address(listen: &str) -> Result<Url, Failure> {
         }
         _ => listen.to_owned(),
     };
-    Url::parse(&format!("http://{reached}")).map_err(|_| {
-        Failure::unexpected("url", format!("CRCR_LISTEN: `{listen}` isn't an address"))
-            .hint("name the relay with `--url`")
+    // `8080` alone would be the address 0.0.31.144, and a host alone its port 80.
+    let port = reached.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let url = Url::parse(&format!("http://{reached}")).ok().filter(|url| url.path() == "/");
+    port.and(url).ok_or_else(|| {
+        Failure::unexpected("url", format!("CRCR_LISTEN: `{listen}` isn't HOST:PORT"))
+            .hint("set it as for `crcr relay serve`, or name the relay with `--url`")
     })
 }
 
@@ -147,6 +150,10 @@ mod tests {
         ] {
             assert_eq!(own_address(listen).unwrap().as_str(), url);
         }
-        assert!(own_address("what is this").is_err());
+        for listen in
+            ["what is this", "8080", ":8080", "127.0.0.1", "::1:8080x", "http://127.0.0.1:8080"]
+        {
+            assert!(own_address(listen).is_err(), "{listen}");
+        }
     }
 }
