@@ -101,6 +101,38 @@ fn rankings_of_a_database_that_is_not_there_say_so_and_which_one_to_name() {
 }
 
 #[test]
+fn test_that_ran_once_has_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = "<testsuite><testcase classname='c' name='t'><failure/></testcase></testsuite>";
+    fs::write(folder.path().join("report.xml"), report).unwrap();
+    let results = format!("sqlite:{}", folder.path().join("results.db").display());
+    let stored = ["--repo", "acme/app", "--results", &results];
+    let collect = ["stats", "collect", "--on-default-branch", "--dir"];
+    let collect = [&collect[..], &[folder.path().to_str().unwrap()], &stored].concat();
+    Crcr::new(&collect).run().expect_code(0);
+    let failing = [&["stats", "failing"][..], &stored].concat();
+    let ran = Crcr::new(&failing).run().expect_code(0);
+    assert!(ran.stdout.ends_with(" 1 run   c.t\n"), "{}", ran.report());
+}
+
+/// Nothing is stored under such a name, and an empty ranking would look like good news.
+#[test]
+fn repository_without_its_owner_is_refused_before_anything_is_read() {
+    for repo in ["app", "acme/", "/app", "acme/app/x", "https://github.com/acme/app"] {
+        for command in [
+            &["stats", "failing"][..],
+            &["stats", "times"],
+            &["stats", "collect", "--dir", "."],
+            &["quarantine", "propose", "--owner", "alice"],
+        ] {
+            let named = ["--repo", repo, "--results", "sqlite:absent.db"];
+            let ran = Crcr::new(&[command, &named[..]].concat()).run().expect_code(2);
+            assert!(ran.stderr.contains("expected `owner/repo`"), "{}", ran.report());
+        }
+    }
+}
+
+#[test]
 fn names_in_a_report_are_no_commands_to_the_runner() {
     let report = "<testsuite><testcase name='&#10;::add-path::/tmp ##[error]x'><failure message='::stop-commands::x'/></testcase></testsuite>";
     for format in ["text", "json"] {

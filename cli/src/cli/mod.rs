@@ -222,6 +222,17 @@ fn time(text: &str) -> Result<jiff::Timestamp, String> {
     text.parse().map_err(|_| "expected a time such as 2026-11-25T09:00Z".to_owned())
 }
 
+/// A repository on whichever server its jobs run.
+fn owner_and_name(text: &str) -> Result<String, String> {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    match text.split_once('/') {
+        Some((owner, name)) if is_part(owner) && is_part(name) => Ok(text.to_owned()),
+        _ => Err("expected `owner/repo`".to_owned()),
+    }
+}
+
 pub fn definition() -> clap::Command {
     short_help::shorten(Cli::command())
 }

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Subcommand};
 
 use crate::cli::artifact::S3Args;
-use crate::cli::{DataFormat, time};
+use crate::cli::{DataFormat, owner_and_name, time};
 
 #[derive(Debug, Subcommand)]
 pub enum StatsCommand {
@@ -110,7 +110,7 @@ pub struct CollectArgs {
     #[arg(long, value_name = "FOLDER", requires = "repo")]
     pub dir: Option<PathBuf>,
     /// Repository of the run, as `owner/repo` [default: that of the event]
-    #[arg(long, value_name = "REPOSITORY")]
+    #[arg(long, value_name = "REPOSITORY", value_parser = owner_and_name)]
     pub repo: Option<String>,
     /// Number of the run [default: that of the event; with --dir a new one]
     #[arg(long, value_name = "RUN", requires = "repo")]
@@ -191,7 +191,7 @@ Examples:
 #[derive(Clone, Args)]
 pub struct StoredTestArgs {
     /// Repository whose results are read, as `owner/repo`
-    #[arg(long, value_name = "REPOSITORY")]
+    #[arg(long, value_name = "REPOSITORY", value_parser = owner_and_name)]
     pub repo: String,
     /// Since this day, such as `2026-11-23`, or a number of days, such as `7d`
     #[arg(long, value_name = "DAY", default_value = "7d")]

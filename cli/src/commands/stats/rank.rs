@@ -102,7 +102,8 @@ fn text(
         };
         // A name may contain anything that a report can.
         let name: String = name.chars().flat_map(char::escape_debug).collect();
-        let _ = writeln!(text, "{number} {:6} runs  {name}", test.runs);
+        let runs = if test.runs == 1 { "run " } else { "runs" };
+        let _ = writeln!(text, "{number} {:6} {runs}  {name}", test.runs);
     }
     text
 }

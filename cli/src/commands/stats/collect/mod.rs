@@ -322,13 +322,6 @@ async fn offline_run(
 ) -> Result<TestedRun, Failure> {
     let required = || Failure::unexpected("usage", "`--dir` needs `--repo`");
     let repository = args.repo.clone().ok_or_else(required)?;
-    let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    if !repository.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name)) {
-        let text = format!("`--repo` (`{repository}`) isn't `owner/repo`");
-        return Err(Failure::unexpected("usage", text));
-    }
     let run_id = args.run_id.unwrap_or_else(|| {
         let run_id = Timestamp::now().as_second().unsigned_abs();
         printer.notice(&format!(
