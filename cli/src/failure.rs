@@ -47,7 +47,7 @@ impl Failure {
     #[must_use]
     pub fn because(mut self, error: impl Into<anyhow::Error>) -> Self {
         for cause in error.into().chain() {
-            let text = cause.to_string();
+            let text = plain(&cause.to_string());
             // Some errors repeat the text of their source, or what the message says; print it only once.
             let last = self.causes.last().unwrap_or(&self.message);
             let new = text.strip_prefix(&format!("{last}: ")).unwrap_or(&text);
@@ -94,6 +94,14 @@ impl Failure {
     }
 }
 
+/// What parsers of numbers and URLs say, in words that say what to write.
+pub fn plain(text: &str) -> String {
+    text.replace("invalid digit found in string", "it isn't a whole number")
+        .replace("number too large to fit in target type", "the number is too large")
+        .replace("cannot parse integer from empty string", "it is empty")
+        .replace("relative URL without a base", "it has no `https://` in front")
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -113,6 +121,7 @@ mod tests {
         assert_eq!(because(store, "the store can't be used: no space"), ["no space"]);
         assert_eq!(because(store, store), [""; 0]);
         assert_eq!(because(store, "no space"), ["no space"]);
+        assert_eq!(because(store, "invalid digit found in string"), ["it isn't a whole number"]);
         let nested = anyhow::Error::msg("no space").context("the disk: no space");
         assert_eq!(Failure::user("x", store).because(nested).causes, ["the disk: no space"]);
     }

@@ -51,6 +51,10 @@ fn log_without_a_telling_line_is_no_error_and_a_missing_file_is() {
     assert_eq!(ran.stdout, "-: no line explains the failure\n");
     let ran = Crcr::new(&["logs", "classify", "absent.log"]).run().expect_code(2);
     assert!(ran.stderr.contains("`absent.log` can't be read"), "{}", ran.stderr);
+    let run = Crcr::new(&["logs", "classify", "logs"]);
+    fs::create_dir(run.folder().join("logs")).unwrap();
+    let ran = run.run().expect_code(0);
+    assert!(ran.stderr.contains("no log is in `logs`"), "{}", ran.report());
 }
 
 /// `crcr logs fetch … | head` ends quietly, as every other command does.

@@ -36,7 +36,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, plain};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
@@ -130,14 +130,6 @@ fn read_bounded(from: impl Read, limit: usize) -> io::Result<Vec<u8>> {
 }
 
 const FLAGS: &str = "each input of an action is the flag of the same name";
-
-/// What parsers of numbers and URLs say, in words that say what to write.
-fn plain(text: &str) -> String {
-    text.replace("invalid digit found in string", "it isn't a whole number")
-        .replace("number too large to fit in target type", "the number is too large")
-        .replace("cannot parse integer from empty string", "it is empty")
-        .replace("relative URL without a base", "it has no `https://` in front")
-}
 
 /// What clap says, without its own hints about the command line.
 fn usage_text(error: &clap::Error) -> String {

@@ -37,8 +37,12 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
     }
     let mut results = vec![];
     for file in &args.files {
-        let found = classify_all(file, &rules, &baseline);
-        results.extend(found.map_err(|error| unreadable(file, error))?);
+        let found =
+            classify_all(file, &rules, &baseline).map_err(|error| unreadable(file, error))?;
+        if found.is_empty() {
+            printer.notice(&format!("no log is in `{file}`"));
+        }
+        results.extend(found);
     }
     let text = match args.format {
         DataFormat::Text => {

@@ -12,7 +12,7 @@ use crate::printer::Printer;
 pub fn run(args: &ImportRulesArgs, printer: &Printer) -> Outcome {
     let imported = import_rules(&read_text(&args.file)?).map_err(|error| {
         Failure::user("log-rules", format!("`{}` isn't a file of rules", args.file))
-            .because(error)
+            .because(anyhow::Error::msg(error))
             .hint("each rule is a `[[rule]]` with a `name` and a `pattern`")
     })?;
     printer.data(&imported.text);

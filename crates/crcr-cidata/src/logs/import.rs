@@ -29,9 +29,13 @@ struct ClassifierRule {
     pattern: String,
 }
 
-/// Turns rules into ours, in their order. They count in the section that failed.
-pub fn import_rules(text: &str) -> Result<ImportedRules, toml::de::Error> {
-    let ClassifierRules { rule: rules } = toml::from_str(text)?;
+/// Turns rules into ours, in their order. They count in the section that failed. An error says where the text is no such
+/// file.
+pub fn import_rules(text: &str) -> Result<ImportedRules, String> {
+    let ClassifierRules { rule: rules } = toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        format!("line {}: {}", before.matches('\n').count() + 1, error.message())
+    })?;
     let mut imported = ImportedRules {
         text: "extends = \"starter\"\n".to_owned(),
         rules: rules.len(),
@@ -112,6 +116,12 @@ mod tests {
             .collect();
         assert_eq!(rules, [("tests", "imported"), ("GHA error", LAST_RESORT)]);
         assert!(set.rules()[0].is_match("FAIL [1.2s]: test_foo (__main__.TestFoo)"));
-        assert!(import_rules("rules = 1").is_err());
+        // On one line, as every reason is.
+        for (broken, why) in [
+            ("rules = 1", "line 1: missing field `rule`"),
+            ("[[rule]]\nname = 'a'\n", "line 1: missing field `pattern`"),
+        ] {
+            assert_eq!(import_rules(broken).err().as_deref(), Some(why));
+        }
     }
 }
