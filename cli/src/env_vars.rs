@@ -10,11 +10,14 @@ use crate::failure::Failure;
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Skips names and values that aren't UTF-8.
+    /// Skips names that aren't UTF-8. A value that isn't has a sign in place of what can't be read: left out, it would be
+    /// replaced by a default.
     pub fn from_process() -> Self {
         Self(
             std::env::vars_os()
-                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+                .filter_map(|(k, v)| {
+                    Some((k.into_string().ok()?, v.to_string_lossy().into_owned()))
+                })
                 .collect(),
         )
     }

@@ -109,6 +109,38 @@ fn number_that_is_none_is_said_in_plain_words() {
     assert!(!ran.stderr.contains("invalid digit"), "{}", ran.report());
 }
 
+/// A usage that names one of two ways only would send somebody with a lost server to a backup that isn't there.
+#[test]
+fn command_line_with_neither_of_two_ways_is_told_of_both() {
+    for (command, ways) in [
+        (&["relay", "restore"][..], "<FOLDER|--since"),
+        (&["relay", "replay"], "<FILE|--from"),
+        (&["relay", "deliveries", "discard"], "<KEY|--repo"),
+        (&["relay", "deliveries", "redeliver"], "<ID|--given-up>"),
+    ] {
+        let ran = Crcr::new(command).run().expect_code(2);
+        assert!(ran.stderr.contains(ways), "{}", ran.report());
+        let ran = Crcr::new(command).arg("--help").run().expect_code(0);
+        assert!(ran.stdout.contains(ways), "{}", ran.report());
+    }
+    let both = ["relay", "restore", "copy", "--since", "2026-11-25T09:00Z"];
+    let ran = Crcr::new(&both).run().expect_code(2);
+    assert!(ran.stderr.contains("cannot be used with"), "{}", ran.report());
+}
+
+/// Else a command would use the default, such as another store, and say nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn variable_that_is_not_utf8_is_not_taken_for_absent() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let mut run = Crcr::new(&["relay", "deliveries", "list"]);
+    run.command().env("CRCR_STORE", OsStr::from_bytes(b"sqlite:caf\xe9.db"));
+    let ran = run.run().expect_code(1);
+    assert!(ran.stderr.contains("no store exists at `caf"), "{}", ran.report());
+}
+
 /// Nothing has the number 0, and a list of at most none would say that there is nothing.
 #[test]
 fn numbers_and_limits_begin_with_one() {
