@@ -539,6 +539,28 @@ async fn replayed_payloads_are_signed_and_dispatched_once() {
 }
 
 #[tokio::test]
+async fn delivery_that_no_backend_takes_is_listed_with_no_dispatch() {
+    let place = Place::new(&[], "L1:\n  - acme/one: {events: [nightly]}\n");
+    let pull = PullRequest::from_fork(7, UPSTREAM, HEAD, Timestamp::now());
+    place.github.state().world.put_pull(UPSTREAM, pull);
+    let relay = place.serving().await;
+    let (_, answer) = open(&place, &relay).await;
+    assert_eq!(answer.status, 202);
+    let (stdout, _) = place.run_to(0, &["relay", "deliveries", "list"]);
+    assert!(stdout.trim_end().ends_with("pull_request #7: no dispatch"), "{stdout}");
+}
+
+#[test]
+fn store_that_is_none_is_called_so_once_with_what_to_check() {
+    let (_, stderr) = place().run_to(2, &["relay", "sweep", "--store", "sqlite:allowlist.yml"]);
+    insta::assert_snapshot!(stderr, @r"
+    error[store-unavailable]: the store can't be used
+      because: `allowlist.yml`: file is not a database
+    hint: check `--store`, the space on its disk, or its Redis server
+    ");
+}
+
+#[tokio::test]
 async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stopped() {
     let place = place();
     let body = json!({ "message": "Not Found" }).to_string();

@@ -10,7 +10,7 @@ use aws_lc_rs::digest;
 use crcr_relay::config::StoreUrl;
 use crcr_results::ResultsUrl;
 use crcr_store::redis::{RedisPosition, RedisSnapshot};
-use crcr_store::{RedisStore, sqlite};
+use crcr_store::{RedisStore, StoreError, sqlite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -199,10 +199,15 @@ async fn copy_database(
         move || sqlite::copy_database(&from, &to)
     });
     let what = "the database can't be copied";
-    copied
-        .await
-        .map_err(|error| Failure::unexpected("backup", what).because(error))?
-        .map_err(|error| Failure::unexpected("backup", what).because(error))?;
+    copied.await.map_err(|error| Failure::unexpected("backup", what).because(error))?.map_err(
+        |error| {
+            Failure::unexpected("backup", what).because(match error {
+                // Perhaps it is the copy's disk that is full, and not the store's.
+                StoreError::Unavailable(why) => anyhow::Error::msg(why),
+                other => other.into(),
+            })
+        },
+    )?;
     manifest.files.push(describe(&to, name)?);
     Ok(())
 }
@@ -359,12 +364,24 @@ fn partial_of(folder: &Path) -> PathBuf {
 }
 
 pub(crate) fn folder_failure(path: &Path, error: io::Error) -> Failure {
-    Failure::user("folder", format!("`{}` can't be used", path.display())).because(error)
+    let is_full = error.kind() == io::ErrorKind::StorageFull;
+    let failure =
+        Failure::user("folder", format!("`{}` can't be used", path.display())).because(error);
+    if is_full { failure.hint("make space on its disk, or name another place") } else { failure }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn full_disk_has_a_hint_and_a_wrong_path_speaks_for_itself() {
+        let hint = |kind: io::ErrorKind| {
+            folder_failure(Path::new("copy"), kind.into()).help().map(str::to_owned)
+        };
+        assert!(hint(io::ErrorKind::StorageFull).unwrap().contains("make space"));
+        assert_eq!(hint(io::ErrorKind::NotADirectory), None);
+    }
 
     #[test]
     fn snapshot_of_another_server_at_the_same_path_is_named_and_not_copied() {

@@ -186,7 +186,8 @@ fn summary_line(overview: &DeliveryOverview) -> String {
         Some(number) => format!("{} #{number}", delivery.event),
         None => delivery.event.clone(),
     };
-    format!("{} {:.0} {about}: {}", delivery.id, delivery.received_at, counts.join(", "))
+    let counts = if counts.is_empty() { "no dispatch".to_owned() } else { counts.join(", ") };
+    format!("{} {:.0} {about}: {counts}", delivery.id, delivery.received_at)
 }
 
 fn details_text(overview: &DeliveryOverview) -> String {

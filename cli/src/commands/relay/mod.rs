@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crcr_relay::config::StoreUrl;
 use crcr_relay::{config, relay};
 use crcr_results::{Results, ResultsError, ResultsUrl};
-use crcr_store::{StateStore, StoreRole};
+use crcr_store::{StateStore, StoreError, StoreRole};
 use jiff::Timestamp;
 
 use crate::cli::relay::{RelayCommand, StoreArgs};
@@ -128,9 +128,7 @@ async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, 
         return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
             .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
     }
-    relay::open_beside(&url).await.map_err(|error| {
-        Failure::unexpected("store-unavailable", "the store can't be opened").because(error)
-    })
+    relay::open_beside(&url).await.map_err(store_failure)
 }
 
 /// Whether there can be a database. An empty file would become one, of which a command says that nothing is in it.
@@ -142,6 +140,12 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn store_failure(error: crcr_store::StoreError) -> Failure {
-    Failure::unexpected("store-unavailable", "the store can't be used").because(error)
+fn store_failure(error: StoreError) -> Failure {
+    let is_away = matches!(error, StoreError::Unavailable(_));
+    let failure =
+        Failure::unexpected("store-unavailable", "the store can't be used").because(error);
+    if !is_away {
+        return failure;
+    }
+    failure.hint("check `--store`, the space on its disk, or its Redis server")
 }

@@ -23,6 +23,7 @@ use crate::cli::relay::RestoreArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// How far two machines' clocks may be apart. The relay asks for webhooks from some time before a backup on.
@@ -207,17 +208,8 @@ fn print_text(
     printer: &Printer,
 ) {
     let backup_at = restored.backup_at;
-    let ResumedWork { waiting, sent_again, without_body } = resumed;
     printer.data_line(&format!("restored: everything until {backup_at:.0}"));
-    printer.data_line(&format!(
-        "dispatches: {waiting} wait to be sent, {sent_again} were open and are sent again five minutes from now"
-    ));
-    if without_body > 0 {
-        printer.data_line(&format!(
-            "dispatches: {without_body} were open, and their payload isn't stored any more: press \"Re-run\" on \
-             their check runs"
-        ));
-    }
+    resumed_lines(resumed).iter().for_each(|line| printer.data_line(line));
     printer.data_line(
         "webhooks since then: the relay asks GitHub for them when it starts, and `crcr relay reconcile` does it \
          and lists them",
@@ -239,6 +231,22 @@ fn print_text(
             "webhooks as rows: `crcr relay replay --from {backup_at:.0}` reads them from the archive"
         ));
     }
+}
+
+fn resumed_lines(resumed: ResumedWork) -> Vec<String> {
+    let ResumedWork { waiting, sent_again, without_body } = resumed;
+    let mut lines = vec![format!(
+        "dispatches: {}, {} sent again five minutes from now",
+        plural(waiting, "waits to be sent", "wait to be sent"),
+        plural(sent_again, "was open and is", "were open and are"),
+    )];
+    if without_body > 0 {
+        lines.push(format!(
+            "dispatches: {}, but the payload isn't stored any more: press \"Re-run\" on the check runs",
+            plural(without_body, "was open", "were open"),
+        ));
+    }
+    lines
 }
 
 fn print_not_copied(not_copied: &[String], printer: &Printer) {
@@ -390,4 +398,22 @@ async fn open_redis(
         ));
     }
     Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_dispatch_is_spoken_of_in_the_singular() {
+        let lines = |waiting, sent_again, without_body| {
+            resumed_lines(ResumedWork { waiting, sent_again, without_body })
+        };
+        let rest = "sent again five minutes from now";
+        let many = format!("dispatches: 0 wait to be sent, 2 were open and are {rest}");
+        assert_eq!(lines(0, 2, 0), [many]);
+        let one = format!("dispatches: 1 waits to be sent, 1 was open and is {rest}");
+        let lost = "dispatches: 1 was open, but the payload isn't stored any more: press \"Re-run\" on the check runs";
+        assert_eq!(lines(1, 1, 1), [one.as_str(), lost]);
+    }
 }
