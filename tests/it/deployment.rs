@@ -71,6 +71,27 @@ fn every_setting_that_the_relay_reads_is_in_its_help() {
     assert!(seen.len() > 40, "{seen:?}");
 }
 
+/// Whoever watches a relay from outside sees nothing else of its problems.
+#[test]
+fn every_word_for_a_problem_of_readyz_is_on_its_page() {
+    let page = text("docs/operating/set-up.md");
+    let router = text("crates/crcr-relay/src/http/router.rs");
+    let (_, handler) = router.split_once("async fn readyz(").unwrap();
+    let handler = handler.split_once("\n}").unwrap().0;
+    let allowlist = text("crates/crcr-relay/src/allowlist.rs");
+    let mut words = vec![];
+    for (source, pattern) in
+        [(handler, r#"map\(\|_\| "([a-z-]+)""#), (allowlist.as_str(), r#"Some\("([a-z-]+)"\)"#)]
+    {
+        let found = Regex::new(pattern).unwrap();
+        words.extend(found.captures_iter(source).map(|word| word[1].to_owned()));
+    }
+    assert!(words.len() >= 8, "{words:?}");
+    for word in words {
+        assert!(page.contains(&format!("`{word}`")), "`{word}`");
+    }
+}
+
 /// A relay with less memory than this is killed when the HUD is read much.
 #[test]
 fn sizing_counts_every_cache_of_the_hud() {
