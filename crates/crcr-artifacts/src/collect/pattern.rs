@@ -33,6 +33,15 @@ enum PatternPart {
     Name(Regex),
 }
 
+impl PatternPart {
+    fn is_name(&self, part: &Component<'_>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Name(name) => name.is_match(part.as_os_str().as_encoded_bytes()),
+        }
+    }
+}
+
 impl PathPattern {
     /// Parses a line; `None` for an empty one or a comment.
     pub(crate) fn parse(
@@ -236,28 +245,30 @@ fn name_class(text: &str) -> Option<(NameClass, &str)> {
 }
 
 /// Whether `pattern` matches `path` or a folder above it; with `needs_folder`, only a folder above it.
+///
+/// After each `**` the first place that fits leaves most of the path to the rest, so no other one is tried, and many
+/// `**` take no longer than a few.
 fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>], needs_folder: bool) -> bool {
-    match (pattern, path) {
-        ([], _) => !needs_folder || !path.is_empty(),
-        ([PatternPart::Any, rest @ ..], _) => {
-            (0..=path.len()).any(|n| matches_whole(rest, &path[n..], needs_folder))
-        }
-        ([PatternPart::Name(_), ..], []) => false,
-        ([PatternPart::Name(name), rest @ ..], [part, below @ ..]) => {
-            is_name(name, part) && matches_whole(rest, below, needs_folder)
-        }
+    let mut rest = path;
+    for (n, names) in pattern.split(|part| matches!(part, PatternPart::Any)).enumerate() {
+        let last_place = if n == 0 { 0 } else { rest.len() };
+        let Some(at) = (0..=last_place).find(|at| starts_with(&rest[*at..], names)) else {
+            return false;
+        };
+        rest = &rest[at + names.len()..];
     }
+    !needs_folder || !rest.is_empty()
+}
+
+fn starts_with(path: &[Component<'_>], names: &[PatternPart]) -> bool {
+    names.len() <= path.len() && names.iter().zip(path).all(|(name, part)| name.is_name(part))
 }
 
 fn matches_prefix(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([] | [PatternPart::Any, ..], _) | (_, []) => true,
-        ([PatternPart::Name(name), rest @ ..], [part, below @ ..]) => {
-            is_name(name, part) && matches_prefix(rest, below)
+        ([name, rest @ ..], [part, below @ ..]) => {
+            name.is_name(part) && matches_prefix(rest, below)
         }
     }
-}
-
-fn is_name(name: &Regex, part: &Component<'_>) -> bool {
-    name.is_match(part.as_os_str().as_encoded_bytes())
 }
