@@ -20,6 +20,8 @@ pub use pattern::PathPatternError;
 use crate::paths;
 
 const MAX_DEPTH: usize = 256;
+/// Why a file can't be in an artifact. Zip, S3 and GitHub have no names of other bytes.
+const NOT_UTF8: &str = "its name isn't UTF-8";
 
 #[derive(Debug, Clone)]
 pub struct FileQuery<'a> {
@@ -47,7 +49,7 @@ pub struct CollectedFiles {
     pub loops: Vec<PathBuf>,
     /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
-    /// What this user may not read, and why.
+    /// What this user may not read, or what has a name that no store takes, and why.
     pub unreadable: Vec<(PathBuf, String)>,
     /// Lines of the patterns that match none of the files.
     pub unmatched: Vec<String>,
@@ -90,8 +92,6 @@ pub struct FileEntry {
 pub enum CollectError {
     #[error(transparent)]
     Pattern(#[from] PathPatternError),
-    #[error("the name of `{}` isn't UTF-8", .0.display())]
-    NotUtf8(PathBuf),
     #[error("`{}` is more than {MAX_DEPTH} folders deep", .0.display())]
     TooDeep(PathBuf),
 }
@@ -122,7 +122,10 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     out.unmatched = unmatched.map(|(pattern, _)| pattern.line.clone()).collect();
     out.root = root(&starts, &found);
     for file in found {
-        out.entries.push(file.relative_to(&out.root)?);
+        match file.relative_to(&out.root) {
+            Ok(entry) => out.entries.push(entry),
+            Err(path) => out.unreadable.push((path, NOT_UTF8.to_owned())),
+        }
     }
     out.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     Ok(out)
@@ -170,11 +173,12 @@ struct FoundFile {
 }
 
 impl FoundFile {
-    fn relative_to(self, root: &Path) -> Result<FileEntry, CollectError> {
+    /// Fails with the path if it isn't UTF-8.
+    fn relative_to(self, root: &Path) -> Result<FileEntry, PathBuf> {
         let mut relative = String::new();
         for part in self.path.strip_prefix(root).unwrap_or(&self.path).components() {
             let Component::Normal(part) = part else { continue };
-            let Some(part) = part.to_str() else { return Err(CollectError::NotUtf8(self.path)) };
+            let Some(part) = part.to_str() else { return Err(self.path) };
             if !relative.is_empty() {
                 relative.push('/');
             }
@@ -301,7 +305,7 @@ impl FolderWalk<'_> {
     }
 
     fn note_unreadable(&mut self, path: PathBuf, error: &io::Error) {
-        self.out.unreadable.push((path, error.to_string()));
+        self.out.unreadable.push((path, format!("it can't be read: {error}")));
     }
 
     /// The target of a link that is stored as a link: it stays within the artifact wherever that is
@@ -494,6 +498,36 @@ mod tests {
         assert_eq!(found.unreadable, []);
         assert_eq!(found.loops, [at("d/circle")]);
         assert_eq!(found.outside, []);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn name_that_is_not_utf8_costs_the_others_nothing() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+        let tree = Tree::new(&["d/a"]);
+        let bad = |bytes| tree.0.path().join("d").join(OsStr::from_bytes(bytes));
+        fs::write(bad(b"caf\xe9.txt"), "x").unwrap();
+        fs::create_dir(bad(b"\xff")).unwrap();
+        fs::write(bad(b"\xff/inner"), "x").unwrap();
+        let mut found = tree.find("d", false);
+        assert_eq!(found.entries.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), ["a"]);
+        found.unreadable.sort();
+        let why = NOT_UTF8.to_owned();
+        let expected = [(bad(b"caf\xe9.txt"), why.clone()), (bad(b"\xff/inner"), why)];
+        assert_eq!(found.unreadable, expected);
+        assert_eq!(tree.find("d\n!d/caf?.txt\n!d/?", false).unreadable, []);
+    }
+
+    #[test]
+    fn many_double_stars_in_a_pattern_take_no_longer_than_a_few() {
+        let deep = "a/".repeat(60);
+        let tree = Tree::new(&[&format!("d/{deep}f.txt"), "d/x/a/b/y/a/c/f.txt"]);
+        let many = "**/a/".repeat(60);
+        assert_eq!(tree.paths(&format!("d/{many}**/f.txt")), [format!("{deep}f.txt")]);
+        assert_eq!(tree.paths(&format!("d/{many}**/g.txt")), [""; 0]);
+        assert_eq!(tree.paths("d/**/a/c/**/f.txt"), ["x/a/b/y/a/c/f.txt"], "not the first `a`");
+        assert_eq!(tree.paths("d/**/a/b/**/b/**/f.txt"), [""; 0], "a folder stands for one name");
     }
 
     #[test]

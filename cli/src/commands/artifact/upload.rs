@@ -295,7 +295,7 @@ fn warn_about_files(found: &CollectedFiles, printer: &Printer) {
 }
 
 const UNREADABLE_HINT: &str =
-    "let the job's user read it, or exclude it by a line of `path` that starts with `!`";
+    "let the job's user read it, rename it, or exclude it by a line of `path` that starts with `!`";
 
 /// What can't be read is left out with a warning, or fails the step as a missing file does.
 fn refuse_unreadable(
@@ -305,15 +305,14 @@ fn refuse_unreadable(
 ) -> Result<(), Failure> {
     if args.if_no_files_found != NoFiles::Error {
         let texts = found.unreadable.iter();
-        let texts = texts
-            .map(|(path, why)| format!("`{}` is left out: it can't be read: {why}", shown(path)));
+        let texts = texts.map(|(path, why)| format!("`{}` is left out: {why}", shown(path)));
         warn_of_files(texts, Some(UNREADABLE_HINT), printer);
         return Ok(());
     }
     let Some((path, why)) = found.unreadable.first() else { return Ok(()) };
     let text = match found.unreadable.len() - 1 {
-        0 => format!("`{}` can't be read: {why}", shown(path)),
-        more => format!("`{}` and {more} more can't be read: {why}", shown(path)),
+        0 => format!("`{}` can't be stored: {why}", shown(path)),
+        more => format!("`{}` and {more} more can't be stored: {why}", shown(path)),
     };
     Err(Failure::user("unreadable", text).hint(UNREADABLE_HINT))
 }
