@@ -193,6 +193,8 @@ fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
                     fault(&down, Method::GET, "crcr.json"),
                     fault(&answer(403, ""), Method::GET, archive),
                     fault(&answer(403, ""), Method::GET, "crcr.json"),
+                    fault(&answer(404, "no such route"), Method::GET, archive),
+                    web_page(404).method(Method::HEAD),
                 ] {
                     proxy.clear();
                     proxy.add(rule.clone().times(1));
@@ -259,6 +261,23 @@ fn web_page_with_a_good_status_is_told_with_that_status() {
 }
 
 #[test]
+fn missing_route_is_not_told_as_a_missing_artifact() {
+    for page in [answer(404, "no Route matched"), answer(404, PAGE)] {
+        let s3 = S3Server::start("artifacts").unwrap();
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        proxy.add(Rule::any(page));
+        for upload in [false, true] {
+            let upload_args = ["--path", "dist", "--fallback", "never"];
+            let step = if upload { step(&upload_args) } else { download() };
+            let step = step.env("CRCR_RETRY_SECONDS", "1");
+            let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(2);
+            let text = "answered 404, or the endpoint isn't that of S3";
+            assert!(ran.stderr.contains(text), "{}", ran.report());
+        }
+    }
+}
+
+#[test]
 fn locator_whose_answer_breaks_off_still_guards_what_another_job_has_stored() {
     let s3 = S3Server::start("artifacts").unwrap();
     let upload = || step(&["--path", "dist", "--archive", "none"]);
@@ -296,6 +315,7 @@ fn answer_that_is_not_s3s_is_waited_out() {
         web_page(307).method(Method::HEAD),
         put(answer(403, "")),
         put(answer(403, "Forbidden")),
+        put(answer(404, "no such route")),
         put(answer(421, "")),
         put(answer(425, "")),
         put(answer(499, "")),

@@ -183,7 +183,9 @@ impl UrlBlob {
             Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(ByteRange::empty()),
             Some(StatusCode::NOT_FOUND) => Err(StoreError::NotFound {
                 store: STORE,
-                what: "such blob; another upload may have replaced the artifact".to_owned(),
+                what: format!(
+                    "such blob ({message}); another upload may have replaced the artifact"
+                ),
             }
             .into()),
             Some(status) if is_refusal(status) => {

@@ -158,7 +158,9 @@ where
                 let has_text = response.body().bytes().is_some_and(|body| !body.is_empty());
                 response.headers().get(super::ORIGINAL_STATUS_HEADER).is_some()
                     || is_web_page(response)
-                    || (response.status().as_u16() == 403 && has_text && error.code().is_none())
+                    || (has_text
+                        && error.code().is_none()
+                        && has_reason(response.status().as_u16()))
             }),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,
@@ -191,7 +193,14 @@ fn skew(response: &HttpResponse) -> Option<String> {
     (minutes >= 15).then(|| format!("{SKEWED} by {minutes} minutes"))
 }
 
-/// Some servers call a refusal without a body `text/html`, too, unless it is a 403.
+/// Whether S3 gives a code with this status, to all requests but HEAD. What only says "Forbidden" or "no route" is of
+/// something in between.
+fn has_reason(status: u16) -> bool {
+    matches!(status, 403 | 404)
+}
+
+/// Some servers call a refusal without a body `text/html`, too, unless it is a 403. The answer to a HEAD says only how
+/// long its body would be.
 fn is_web_page(response: &HttpResponse) -> bool {
     let kind = response.headers().get("content-type").unwrap_or_default();
     let body = response.body().bytes().unwrap_or_default();
@@ -202,7 +211,8 @@ fn is_web_page(response: &HttpResponse) -> bool {
         300..400 => response.headers().get(REGION_HEADER).is_none(),
         _ => false,
     };
-    (is_called_so && (can_be_empty || !body.is_empty()))
+    let length = response.headers().get("content-length").unwrap_or("0");
+    (is_called_so && (can_be_empty || !body.is_empty() || length != "0"))
         || http::is_web_page(&HeaderMap::new(), body)
 }
 
@@ -228,8 +238,7 @@ impl From<&http::HttpError> for S3Refusal {
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         let region = region.map(str::to_owned);
         let region = region.or_else(|| error.as_ref()?.region.clone());
-        // S3 gives a reason with each refusal of a PUT.
-        let is_web_page = is_web_page || (status.as_u16() == 403 && error.is_none());
+        let is_web_page = is_web_page || (error.is_none() && has_reason(status.as_u16()));
         Self {
             status: Some(status.as_u16()),
             code: error.as_ref().map(|error| one_line(&error.code)),
