@@ -308,8 +308,56 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
                   [{run: 'gh api repos/$GITHUB_REPOSITORY/dispatches -f event_type=release -f \
                   \"client_payload[a]=$TITLE\"'}]}}";
     assert_eq!(found(release, &echo(".a"), script), ["untrusted-expression"]);
+    // Only what is sent under a type is heard there.
+    let gh = "event_type=release -f";
+    for (sent, is_heard) in [
+        ("\"event_type=release\" -f", true),
+        ("event_type=Release -f", true),
+        ("event_type=other -f", false),
+        ("event_type=release-notes -f", false),
+        ("event_type=$KIND -f", true),
+        ("event_type=o${KIND} -f", true),
+        ("other=1 -f", true),
+    ] {
+        let script = script.replace(gh, sent);
+        let heard = found(release, &echo(".a"), &script);
+        assert_eq!(heard == ["untrusted-expression"], is_heard, "{sent} {heard:?}");
+        assert_eq!(found("{}", &echo(".a"), &script), ["untrusted-expression"], "{sent}");
+    }
+    let data = "-d {\"event_type\": \"other\"} -f";
+    assert_eq!(
+        found(release, &echo(".a"), &script.replace("-f event_type=release -f", data)),
+        [""; 0]
+    );
+    let other = sends("issues", &filled("github.event.issue.title")).replace("release", "other");
+    assert_eq!(found(release, &echo(".a"), &other), [""; 0]);
     let of_workflow = script.replace("/dispatches", "/actions/workflows/a.yml/dispatches");
     assert_eq!(found(release, &echo(".a"), &of_workflow), [""; 0]);
+}
+
+#[test]
+fn words_of_a_stranger_are_followed_from_dispatch_to_dispatch() {
+    let payload = "{\"a\": \"${{ github.event.client_payload.a }}\"}";
+    let sender = |on: &str, kind: &str, payload: &str| {
+        format!(
+            "on: {on}\njobs: {{a: {{permissions: {{}}, steps: [{{uses: peter-evans/repository-dispatch@v4, with: \
+             {{event-type: {kind}, client-payload: '{payload}'}}}}]}}}}"
+        )
+    };
+    let first = sender("issues", "one", "{\"a\": \"${{ github.event.issue.title }}\"}");
+    let second = sender("{repository_dispatch: {types: [one]}}", "two", payload);
+    let found = |kind: &str| -> Vec<&'static str> {
+        let mut set = WorkflowSet::new(Some("acme/app"), "pytorch/pytorch");
+        let echo = "      - run: echo ${{ github.event.client_payload.a }}\n";
+        let event = format!("{{repository_dispatch: {{types: [{kind}]}}}}");
+        set.add_workflow(".github/workflows/w.yml", &with_rights(&event, echo));
+        set.add_workflow(".github/workflows/x.yml", &first);
+        set.add_workflow(".github/workflows/y.yml", &second);
+        let found = set.judge().found.into_iter().map(|(exposure, _)| exposure.as_str());
+        found.filter(|code| *code != "cache-mode").collect()
+    };
+    assert_eq!(found("two"), ["untrusted-expression"]);
+    assert_eq!(found("three"), [""; 0]);
 }
 
 /// `--github-token` isn't the option of cargo.

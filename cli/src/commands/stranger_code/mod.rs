@@ -82,8 +82,8 @@ pub struct WorkflowSet {
     ephemeral_runners: BTreeSet<String>,
     /// Whether the relay sends its events to the repository.
     is_downstream: OnceLock<bool>,
-    /// Whether its own workflows send it dispatches with words of strangers.
-    sends_words: OnceLock<bool>,
+    /// The types of the dispatches that its own workflows send it with words of strangers.
+    sent_types: OnceLock<BTreeSet<Option<String>>>,
     unknown: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl WorkflowSet {
             upstream: upstream.to_lowercase(),
             ephemeral_runners: BTreeSet::new(),
             is_downstream: OnceLock::new(),
-            sends_words: OnceLock::new(),
+            sent_types: OnceLock::new(),
             unknown: vec![],
         }
     }
