@@ -523,7 +523,8 @@ pub fn downloads_artifacts(script: &str, step: &JobStep<'_>) -> bool {
     let words = words(script);
     script.contains("downloadArtifact")
         || script.contains("archive_download_url")
-        || used_in(script, step).overlaps(&["github.event.workflow_run.artifacts_url"])
+        || (step.events.iter().any(|event| event == "workflow_run")
+            && used_in(script, step).overlaps(&["github.event.workflow_run.artifacts_url"]))
         || script.contains("/artifacts")
         || words.windows(2).any(|two| two == ["run", "download"])
         || runs(&words, "artifact", &["download"])

@@ -578,6 +578,10 @@ fn artifact_of_a_run_that_a_stranger_caused_is_a_strangers() {
     let by_address = "      - run: curl -L \"$URL\" | jq -r '.artifacts[0].id' && unzip x.zip && ./run\n        env: \
                       {URL: '${{ github.event.workflow_run.artifacts_url }}', K: '${{ secrets.KEY }}'}\n";
     assert_eq!(codes(&format!("{run}{by_address}")), ["artifact-in-script"]);
+    // The whole event of an issue names no artifacts.
+    let whole = "      - run: jq .number <<< \"$EVENT\"\n        env: {EVENT: '${{ toJSON(github.event) }}'}\n";
+    assert_eq!(codes(&with_rights("issues", whole)), [""; 0]);
+    assert_eq!(codes(&with_rights("workflow_run", whole)), ["artifact-in-script"]);
     // A job that takes it and uploads it again makes it no safer.
     let upload = "      - uses: actions/upload-artifact@v5\n        with: {name: again, path: left}\n  c:\n    \
                   needs: b\n    steps:\n      - uses: actions/download-artifact@v8\n        with: {name: again, \
