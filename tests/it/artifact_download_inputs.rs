@@ -41,8 +41,11 @@ fn inputs_are_read_without_the_white_space_around_them() {
     let world = World::new(Run::push());
     world.github("wheels", ZIP, &zip(&[("a", 0o644, b"wheel")]));
     let step = world.step("download", &[]).env("INPUT_NAME", "wheels\n");
+    let step = step.env("INPUT_RUN_ID", "  ").env("INPUT_MERGE_MULTIPLE", "True\r\n");
     let ran = step.env("INPUT_PATH", " out\n").run().expect_code(0);
     assert_eq!(visible(&ran.path("out")), ["a"]);
+    let ran = world.step("download", &[]).env("INPUT_MERGE_MULTIPLE", "yes").run().expect_code(2);
+    assert!(ran.stderr.contains("[possible values: true, false]"), "{}", ran.report());
 }
 
 #[test]

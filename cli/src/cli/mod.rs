@@ -197,7 +197,8 @@ impl CliCommand {
 ///
 /// A composite action hands each of its inputs over as `INPUT_<NAME>`, dashes as underscores, and
 /// each is a flag of the same name. A flag on the command line wins; an empty value, in the
-/// environment or on the command line, counts as absent.
+/// environment or on the command line, counts as absent. Of an input, so does a blank one, and a
+/// boolean may be written in the ways that GitHub's library takes.
 pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
     let args = with_inputs(without_help_and_version(args), env);
     Cli::from_arg_matches(&definition().try_get_matches_from(args)?)
@@ -241,16 +242,20 @@ fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {
     let root = Cli::command();
     let command = named_command(&root, &args);
     let valued = command.get_arguments().filter(|arg| arg.get_action().takes_values());
-    let valued: Vec<&str> = valued.filter_map(clap::Arg::get_long).collect();
-    let GivenArgs { mut args, flags, separator } = GivenArgs::of(args, &valued);
+    let valued: Vec<_> = valued.filter_map(|arg| Some((arg.get_long()?, arg))).collect();
+    let names: Vec<&str> = valued.iter().map(|(name, _)| *name).collect();
+    let GivenArgs { mut args, flags, separator } = GivenArgs::of(args, &names);
     if std::ptr::eq(command, &root) {
         return args;
     }
-    let inputs = valued.iter().filter_map(|name| {
+    let inputs = valued.iter().filter_map(|(name, arg)| {
         let variable = format!("INPUT_{}", name.to_uppercase().replace('-', "_"));
         let value = env.get(&variable).filter(|_| !flags.iter().any(|flag| flag == name))?;
         // As GitHub's own library does: a value from a block of YAML or a secret may end with a line break.
-        let value = Some(value.trim()).filter(|value| !value.is_empty()).unwrap_or(value);
+        let value = Some(value.trim()).filter(|value| !value.is_empty())?;
+        let is_boolean = ["True", "TRUE", "False", "FALSE"].contains(&value)
+            && arg.get_possible_values().iter().any(|possible| possible.get_name() == "true");
+        let value = if is_boolean { value.to_lowercase() } else { value.to_owned() };
         Some(OsString::from(format!("--{name}={value}")))
     });
     let end = separator.unwrap_or(args.len());

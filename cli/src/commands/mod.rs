@@ -144,7 +144,8 @@ fn is_not_required(args: &[OsString], env: &Env) -> bool {
     let joined =
         args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--required=")).next_back();
     let flag = joined.or_else(|| pair.and_then(|value| value.to_str()));
-    flag.or_else(|| env.get(env_vars::INPUT_REQUIRED)) == Some("false")
+    let input = || env.get(env_vars::INPUT_REQUIRED).map(str::trim);
+    flag.or_else(input).is_some_and(|value| value.eq_ignore_ascii_case("false"))
 }
 
 /// Writes the outputs of an artifact's step; `false` for every other command.

@@ -100,7 +100,7 @@ pub fn handle_usage_error(
     env: &Env,
     printer: &Printer,
 ) -> Result<bool, Failure> {
-    let degrade = env.get(env_vars::INPUT_ON_UNAVAILABLE) == Some("degrade")
+    let degrade = env.get(env_vars::INPUT_ON_UNAVAILABLE).map(str::trim) == Some("degrade")
         || args.iter().any(|arg| arg == "--on-unavailable=degrade")
         || args.windows(2).any(|pair| pair[0] == "--on-unavailable" && pair[1] == "degrade");
     let policy = if degrade { OnUnavailable::Degrade } else { OnUnavailable::Auto };
