@@ -49,6 +49,35 @@ fn growing_log_is_stored_as_it_was_found_with_a_warning() {
     }
 }
 
+/// A secret that was pasted with its line break is in the environment like that.
+#[test]
+fn line_break_around_a_key_or_a_region_is_cut_and_one_within_is_refused() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = |name: &str, value: &str| {
+        let step = step(&["--path", "dist", "--overwrite", "--s3-bucket", "artifacts"]);
+        let step = step.arg("--s3-endpoint").arg(s3.url().as_str()).env("AWS_REGION", "us-east-1");
+        let step = step.env("AWS_ACCESS_KEY_ID", ACCESS_KEY);
+        step.env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).env(name, value).run()
+    };
+    for (name, value) in [
+        ("AWS_ACCESS_KEY_ID", format!(" {ACCESS_KEY}\r\n")),
+        ("AWS_SECRET_ACCESS_KEY", format!("{SECRET_KEY}\n")),
+        ("AWS_REGION", "us-east-1\n".to_owned()),
+    ] {
+        let ran = upload(name, &value).expect_code(0);
+        assert_eq!(ran.outputs["store"], "s3", "{}", ran.report());
+    }
+    for (name, value, reason, why) in [
+        ("AWS_ACCESS_KEY_ID", "AK\nIA", "s3-denied", "the access key's id has a line break"),
+        ("AWS_SESSION_TOKEN", "a\nb", "s3-denied", "the session token has a line break"),
+        ("AWS_REGION", "us\neast-1", "s3-refused", "`us\\neast-1` isn't a region"),
+    ] {
+        let ran = upload(name, value).expect_code(2);
+        assert_eq!(ran.outputs["reason"], reason, "{}", ran.report());
+        assert!(ran.stderr.contains(why), "{}", ran.report());
+    }
+}
+
 /// IAM Roles Anywhere gives a machine outside of AWS its credentials like this.
 #[test]
 fn program_that_a_profile_names_gives_the_machines_own_credentials() {

@@ -1,5 +1,6 @@
 //! AWS: the names that it accepts, credentials from STS, roles of IAM, and objects in a bucket or a folder.
 
+pub mod credentials;
 pub mod iam;
 pub mod names;
 pub mod object_store;

@@ -62,9 +62,8 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL_S3));
     let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL));
     let endpoint = url.map(|(name, url)| endpoint(name, url, bucket)).transpose()?;
-    let region = args.aws_region.as_deref().map(str::trim);
-    let region = region.or_else(|| env.get(env_vars::AWS_REGION));
-    let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
+    let region = args.aws_region.as_deref().or_else(|| env.get(env_vars::AWS_REGION));
+    let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION)).map(str::trim);
     // Other servers than AWS name their regions and buckets as they like.
     if !arn && (endpoint.is_none() || bucket.starts_with("arn:")) {
         aws_name("s3-bucket", BucketName::new(bucket))?;

@@ -28,6 +28,7 @@ use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use crcr_aws::credentials::can_be_sent;
 pub use crcr_aws::object_store::is_path_style;
 use crcr_github::http::RetryPolicy;
 use secrecy::SecretString;
@@ -112,6 +113,10 @@ impl S3Store {
             (None, Some(region)) => region.clone(),
             (None, None) => discover_region(&config).await?,
         };
+        if !can_be_sent(&region) {
+            let message = format!("`{}` isn't a region", region.escape_debug());
+            return Err(StoreError::Refused { store: STORE, message });
+        }
         let credentials = credentials(&config.access, &region).await.map(CachedCredentials::new);
         let wire = SignedClient::new(&config, &region, credentials.clone()).await?;
         Ok(Self { client: client(&config, &region, credentials), wire, config, region })
