@@ -53,7 +53,7 @@ pub enum LayoutError {
          `{{run_attempt}}`, `{{job}}` and `{{name}}`"
     )]
     Placeholder(String),
-    #[error("the prefix `{0}` has an empty part, a `.` or a `..` between its slashes")]
+    #[error("the prefix `{}` has an empty part, a `.`, a `..` or a line break between its slashes", .0.escape_debug())]
     Part(String),
 }
 
@@ -64,7 +64,9 @@ impl KeyLayout {
         if template.is_empty() {
             return Ok(Self(DEFAULT_TEMPLATE.to_owned()));
         }
-        if template.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        let is_bad =
+            |part: &str| matches!(part, "" | "." | "..") || part.contains(char::is_control);
+        if template.split('/').any(is_bad) {
             return Err(LayoutError::Part(template.to_owned()));
         }
         let mut rest = template;
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn template_with_empty_parts_or_unknown_placeholders_is_refused() {
-        for bad in ["a//b", "../x", "a/./b"] {
+        for bad in ["a//b", "../x", "a/./b", "a\nb"] {
             assert!(matches!(KeyLayout::new(bad), Err(LayoutError::Part(_))), "{bad}");
         }
         for bad in ["{sha}", "a/{owner", "{}"] {
