@@ -596,11 +596,13 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     assert!(!ran.stderr.contains("force-push"), "{}", ran.report());
 
     // A proxy answers with a page, whatever its status.
-    for status in [200, 302, 403] {
+    for status in [200, 302, 403, 404] {
         upstream.server.outage_status.store(status, Ordering::Relaxed);
         upstream.server.outage.store(3, Ordering::Relaxed);
         let ran = upstream.checkout(&[]).run().expect_code(0);
-        assert!(!ran.stderr.contains("set `token`"), "{}", ran.report());
+        for of_commit in ["set `token`", "force-push"] {
+            assert!(!ran.stderr.contains(of_commit), "{}", ran.report());
+        }
     }
     // GitHub says why it refuses, and goes on to.
     *upstream.server.outage_text.lock().unwrap() = ["text/plain", "Write access not granted."];

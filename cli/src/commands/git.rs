@@ -270,8 +270,9 @@ impl RemoteProblem {
 
     fn in_text(text: &str) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        // git shows what a refusal says if it is plain text, as GitHub's is, and nothing of a web page.
-        let is_of_proxy = has(&["error: 403"]) && !has(&["remote:"]);
+        // git shows what a refusal or a 404 says if it is plain text, as GitHub's is, and nothing of a web page.
+        let is_missing = has(&["fatal: repository"]) && has(&["not found"]);
+        let is_of_proxy = (is_missing || has(&["error: 403"])) && !has(&["remote:"]);
         // A full disk breaks the connection, too, and a limit of GitHub's is a 403.
         if has(&["invalid filter-spec"]) {
             Self::Filter
@@ -349,6 +350,7 @@ mod tests {
             ("fatal: remote error: upload-pack: not our ref 1111", RemoteProblem::Gone),
             ("fatal: couldn't find remote ref refs/pull/7/merge", RemoteProblem::Gone),
             ("remote: Repository not found.; fatal: repository 'x' not found", RemoteProblem::Gone),
+            ("fatal: repository 'x' not found", RemoteProblem::Outage),
             (
                 "fatal: could not read Username for 'https://github.com': terminal prompts disabled",
                 RemoteProblem::Refused,
