@@ -506,7 +506,7 @@ mod tests {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt as _;
         let tree = Tree::new(&["d/a"]);
-        let bad = |bytes| tree.0.path().join("d").join(OsStr::from_bytes(bytes));
+        let bad = |bytes: &[u8]| tree.0.path().join("d").join(OsStr::from_bytes(bytes));
         fs::write(bad(b"caf\xe9.txt"), "x").unwrap();
         fs::create_dir(bad(b"\xff")).unwrap();
         fs::write(bad(b"\xff/inner"), "x").unwrap();
