@@ -7,12 +7,10 @@ use crcr_domain::results::{BlamedJobs, Regression, RepoReview, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{DayRevision, ReportOutcome};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
 use super::day_facts::{DayFacts, DayTally, ReportSummary};
-use super::reviews::RecentReviews;
 use crate::query::TimeSpan;
 
 /// The limit of each cache, in bytes as [`CacheWeight`] estimates them.
@@ -36,7 +34,6 @@ pub(crate) struct DayCaches {
     /// Held while `blamed` is filled for many backends: each page that shows them all needs the same answers.
     pub(crate) blame_turn: tokio::sync::Mutex<()>,
     pub(crate) reviews: DayCache<Arc<RepoReview>>,
-    pub(crate) recent_reviews: Mutex<Option<RecentReviews>>,
 }
 
 impl Default for DayCaches {
@@ -52,7 +49,6 @@ impl Default for DayCaches {
             blamed: DayCache::new(CACHE_BYTES),
             blame_turn: tokio::sync::Mutex::default(),
             reviews: DayCache::new(CACHE_BYTES),
-            recent_reviews: Mutex::default(),
         }
     }
 }

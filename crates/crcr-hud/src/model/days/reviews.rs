@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crcr_domain::results::RepoReview;
 use crcr_domain::{AllowlistEntry, Level, RepoName};
@@ -19,31 +18,8 @@ use crate::context::{Hud, PageError};
 
 /// Reviews that are read at the same time: as many as SQLite has connections for pages.
 const CONCURRENT_REVIEWS: usize = 4;
-/// Reviews that took less are read again whenever something has changed.
-const LONG_READ: Duration = Duration::from_millis(100);
-/// For how many times as long as they took reviews are shown, so that they take a twentieth of the time of a core.
-const SHOWN_TIMES: u32 = 20;
-const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The last reviews of several backends. Whose fault a failure is depends on all of them, so on a busy relay each fact
-/// changes all reviews.
-pub(crate) struct RecentReviews {
-    /// Which backends, at which level and since when.
-    of: Vec<(RepoName, Level, Timestamp)>,
-    read_at: Instant,
-    took: Duration,
-    reviews: Vec<Arc<RepoReview>>,
-}
-
-impl RecentReviews {
-    fn is_fresh(&self) -> bool {
-        let age = self.read_at.elapsed();
-        self.took >= LONG_READ && age < MAX_AGE.min(self.took * SHOWN_TIMES)
-    }
-}
-
-/// One review of each entry, up to `to`; with `until_now` that is now, there is nothing later, and reviews that take long
-/// may be a few seconds old.
+/// One review of each entry, up to `to`; with `until_now` that is now, and there is nothing later.
 pub(crate) async fn reviews(
     hud: &Hud,
     entries: &[AllowlistEntry],
@@ -55,18 +31,6 @@ pub(crate) async fn reviews(
         .map(|entry| review::window(&entry.repo, Some(entry.level), (None, to), &hud.criteria));
     let windows: Vec<Window> = windows.collect();
     let Some(first) = windows.iter().map(|window| window.from).min() else { return Ok(vec![]) };
-    let begun_at = Instant::now();
-    let of = |(entry, window): (&AllowlistEntry, &Window)| {
-        (entry.repo.clone(), entry.level, window.from)
-    };
-    let of: Vec<_> = entries.iter().zip(&windows).map(of).collect();
-    if until_now
-        && let Some(recent) = &*hud.days.recent_reviews.lock()
-        && recent.of == of
-        && recent.is_fresh()
-    {
-        return Ok(recent.reviews.clone());
-    }
     // Whose fault a failure is depends on all backends, also on those of the next day.
     let all = Window::all(first, midnight(day_of(to) + 2));
     let mut revisions = hud.results.day_revisions(&all).await?;
@@ -97,13 +61,7 @@ pub(crate) async fn reviews(
         hud.days.reviews.insert(revision, &slice, Arc::clone(&review));
         Ok::<_, PageError>(review)
     });
-    let reviews: Vec<Arc<RepoReview>> = asked.buffered(CONCURRENT_REVIEWS).try_collect().await?;
-    if until_now {
-        let (took, reviews) = (begun_at.elapsed(), reviews.clone());
-        let recent = RecentReviews { of, read_at: Instant::now(), took, reviews };
-        *hud.days.recent_reviews.lock() = Some(recent);
-    }
-    Ok(reviews)
+    asked.buffered(CONCURRENT_REVIEWS).try_collect().await
 }
 
 /// Reviews the repository at `level`, or at its level on the allowlist.
