@@ -25,6 +25,8 @@ use crate::view::View;
 const PER_PAGE: usize = 100;
 /// Days that are read for a page, of those that have such jobs; older ones are on the next.
 const MAX_DAYS_READ: usize = 7;
+/// The same for one backend: all of the longest window, or a count could lead to a page without rows.
+const MAX_DAYS_OF_BACKEND: usize = 31;
 /// Rows of one moment that pages are turned through.
 const MAX_SKIP: usize = 100_000;
 
@@ -220,7 +222,8 @@ async fn add_jobs(hud: &Hud, model: &mut ReportedModel) -> Result<(), PageError>
     }
     days.retain(|day, _| model.begins_before(midnight(*day)));
     let mut found: Vec<ReportedJob> = vec![];
-    for _ in 0..MAX_DAYS_READ {
+    let max_days = if model.backend.is_some() { MAX_DAYS_OF_BACKEND } else { MAX_DAYS_READ };
+    for _ in 0..max_days {
         if found.len() > PER_PAGE {
             break;
         }
@@ -404,7 +407,10 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
                 @if let Some(test) = &model.test { ", in which " bdi { (test) } " failed" }
                 " · the newest dispatches first"
             }
-            @if model.jobs.is_empty() { p.note role="status" { "No such job in these days." } } @else { (table(model)) }
+            @if !model.jobs.is_empty() { (table(model)) }
+            @else if let Some(older) = model.older {
+                p.note role="status" { "No such job was dispatched since " (time(older)) " " (zone()) ". There may be older ones." }
+            } @else { p.note role="status" { "No such job in these days." } }
             @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older" } } }
         },
     )

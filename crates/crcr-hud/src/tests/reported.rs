@@ -1,5 +1,6 @@
 //! Reported jobs one by one: what the counts of a backend and of the overview lead to.
 
+use crcr_domain::protocol::callback::FailedTest;
 use crcr_domain::results::facts::DispatchFactStatus;
 
 use super::*;
@@ -72,6 +73,51 @@ async fn each_count_of_a_backends_jobs_leads_to_as_many_rows() {
         let query = format!("kind={outcome}&backend={AURORA}&window=30d");
         assert_eq!(listed(&site, &query).await as u64, count.as_u64().unwrap(), "{query}");
     }
+}
+
+#[tokio::test]
+async fn count_of_a_test_that_failed_weeks_ago_leads_to_its_row_and_an_empty_page_says_until_when()
+{
+    let (dispatch, attempt) = of_aurora();
+    let mut all = vec![];
+    for (day, number) in (0..25).zip(500_u64..) {
+        let at = now() - jiff::SignedDuration::from_hours(24 * day + 1);
+        let (delivery, head_sha) = (format!("of-{number}"), format!("{number:040}"));
+        let mut attempt = AttemptFact {
+            delivery: delivery.clone(),
+            head_sha: head_sha.clone(),
+            run_id: number.to_string(),
+            dispatched_at: at,
+            received_at: at,
+            event: EventName::PullRequest,
+            pull_request: Some(number),
+            state: JobState::Completed(Conclusion::Failure),
+            ..attempt.clone()
+        };
+        let name = if day == 20 { "Seldom.test_odd" } else { "Often.test_even" }.to_owned();
+        attempt.details.failed_tests = vec![FailedTest { name, ..FailedTest::default() }];
+        all.push(Fact::Attempt(Box::new(attempt)));
+        all.push(Fact::Dispatch(DispatchFact {
+            delivery,
+            head_sha,
+            enqueued_at: at,
+            event: EventName::PullRequest,
+            pull_request: Some(number),
+            ..dispatch.clone()
+        }));
+    }
+    let site = site(all).await;
+    let (_, page) = site.get(&format!("/crcr/{AURORA}?window=30d")).await;
+    let of_test = counts(&page, "test=Seldom.test_odd");
+    let [(count, query)] = of_test.as_slice() else { panic!("{of_test:?} {page}") };
+    let list = site.json(&format!("/api/v1/reported?{query}")).await;
+    let rows = list["jobs"].as_array().unwrap().len() as u64;
+    assert_eq!((rows, *count, &list["older"]), (1, 1, &json!(null)), "{list}");
+    // The days of all backends are read one week at a time.
+    let of_all = "/reported?test=Seldom.test_odd&window=30d&events=pr";
+    let page = site.page_with(of_all, "No such job was dispatched since ").await;
+    assert!(page.contains("There may be older ones.") && page.contains(">Older</a>"), "{page}");
+    assert_eq!(listed(&site, "test=Seldom.test_odd&window=30d&events=pr").await, 1);
 }
 
 #[tokio::test]
