@@ -185,14 +185,19 @@ pub(crate) fn counted<N: Display + PartialEq + From<u8>>(
     format!("{count} {noun}")
 }
 
-/// Seconds as people read them: `45 s`, `12 min`, `2.5 h`.
-pub(crate) fn duration(seconds: f64) -> String {
-    let (value, unit) = match seconds {
+/// A duration in the unit that fits it.
+pub(crate) fn in_unit(seconds: f64) -> (f64, &'static str) {
+    match seconds {
         s if s < 100.0 => (s, "s"),
         s if s < 100.0 * 60.0 => (s / 60.0, "min"),
         s if s < 72.0 * 3600.0 => (s / 3600.0, "h"),
         s => (s / 86_400.0, "d"),
-    };
+    }
+}
+
+/// Seconds as people read them: `45 s`, `12 min`, `2.5 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (value, unit) = in_unit(seconds);
     if value < 10.0 && unit != "s" {
         let text = format!("{value:.1}");
         format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::layout::{duration, percent};
+use crate::layout::{duration, in_unit, percent};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 200.0;
@@ -35,6 +35,17 @@ impl Unit {
             Self::Count if value.fract().abs() > 0.01 => format!("{value:.1}"),
             Self::Count => format!("{value:.0}"),
         }
+    }
+
+    /// A value of the axis. It isn't rounded to whole seconds or minutes: the middle of 13 s and 16 s isn't 14 s.
+    fn tick(self, value: f64) -> String {
+        if self != Self::Seconds {
+            return self.text(value);
+        }
+        let is_short = value > 0.0 && value < 1.0;
+        let (value, unit) = if is_short { (value * 1000.0, "ms") } else { in_unit(value) };
+        let text = format!("{value:.2}");
+        format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
     }
 }
 
@@ -102,7 +113,7 @@ impl Plot {
                             polyline.(class) points="0,6 24,6" {} (mark(class, 12.0, 6.0))
                         } bdi { (line.name) } }
                     }
-                    span.detail { (self.unit.text(axis.low)) " to " (self.unit.text(axis.high)) }
+                    span.detail { (self.unit.tick(axis.low)) " to " (self.unit.tick(axis.high)) }
                 }
                 (self.drawing(axis))
                 output.at hidden {}
@@ -122,7 +133,7 @@ impl Plot {
             svg.plot viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" tabindex="0" aria-label=(self.in_words()) {
                 @for tick in ticks {
                     line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y(tick)) y2=(y(tick)) {}
-                    text.axis x=(LEFT - 6.0) y=(y(tick) + 5.0) text-anchor="end" { (self.unit.text(tick)) }
+                    text.axis x=(LEFT - 6.0) y=(y(tick) + 5.0) text-anchor="end" { (self.unit.tick(tick)) }
                 }
                 @if let (Some(first), Some(last)) = (self.times.first(), self.times.last()) {
                     text.axis x=(LEFT) y=(HEIGHT - 5.0) data-hour=[self.hours.first()] { (first) (self.zone()) }
@@ -196,6 +207,8 @@ fn step(unit: Unit, span: f64) -> f64 {
         [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|step| *step >= wanted)
     };
     let fitting = match unit {
+        // Most tests take milliseconds.
+        Unit::Seconds if (1e-6..=0.5).contains(&wanted) => round().map(|step| step.max(0.001)),
         Unit::Seconds => SECONDS.into_iter().find(|step| *step >= wanted).or_else(round),
         Unit::Share => round().map(|step| step.max(0.01)),
         Unit::Count => round().map(|step| step.max(1.0)),
@@ -263,6 +276,9 @@ mod tests {
             (Unit::Share, vec![1.0, 1.0], "90 % to 100 %"),
             (Unit::Seconds, vec![30.0, 4000.0], "0 s to 90 min"),
             (Unit::Seconds, vec![3000.0, 3300.0], "50 min to 55 min"),
+            (Unit::Seconds, vec![0.004, 0.011], "0 s to 12 ms"),
+            (Unit::Seconds, vec![2.1, 2.4], "2 s to 2.4 s"),
+            (Unit::Seconds, vec![0.0, 0.0], "0 s to 1 s"),
             (Unit::Count, vec![3.0], "3 to 4"),
             (Unit::Count, vec![0.0, 0.0], "0 to 1"),
         ] {
@@ -270,6 +286,15 @@ mod tests {
             let found = page.split("class=\"detail\">").nth(1).unwrap().split('<').next().unwrap();
             assert_eq!(found, range, "{values:?}");
             assert!(page.contains("P50 &lt;b&gt;") && !page.contains("NaN"), "{page}");
+        }
+    }
+
+    #[test]
+    fn each_line_of_the_axis_has_its_own_value() {
+        for (seconds, middle) in [(vec![13.5, 15.9], "14.5 s"), (vec![0.004, 0.011], "6 ms")] {
+            let page = plot(Unit::Seconds, &seconds).markup().into_string();
+            let ticks: Vec<_> = page.split("text-anchor=\"end\">").skip(1).collect();
+            assert!(ticks[1].starts_with(middle), "{middle}: {ticks:?}");
         }
     }
 
