@@ -6,12 +6,12 @@ mod reported;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
+use crcr_domain::{Level, RepoName};
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
 use crcr_results::job_logs::FailedJobsQuery;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
@@ -40,6 +40,16 @@ const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
 /// Jobs of these days are searched by name, and older ones only if none of these has it.
 const JOB_DAYS: i64 = 7;
+/// Events for which workflows run on a commit or a pull request.
+const CHECK_EVENTS: [&str; 7] = [
+    "pull_request",
+    "pull_request_target",
+    "push",
+    "merge_group",
+    "schedule",
+    "workflow_dispatch",
+    "repository_dispatch",
+];
 /// The longest window of the trends, which have jobs and runners of before.
 const LONGEST_WINDOW: &str = "90d";
 /// Failures that ended last: the lines that explain them are looked at.
@@ -135,30 +145,50 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<Searc
 
 pub(crate) async fn find(hud: &Hud, (): (), query: SearchQuery) -> Result<SearchResult, PageError> {
     let text = query.text();
-    let mut hits: Vec<SearchHit> = vec![];
-    if !text.is_empty() {
-        if let Some(page) = pasted::page_of(hud, &text).await? {
+    let bare = pasted::without_wrapping(&text);
+    // An address ends where the sentence around it goes on; signs may be part of anything else.
+    let mut tried = if bare.contains("://") { vec![bare] } else { vec![&*text, bare] };
+    tried.dedup();
+    tried.retain(|text| !text.is_empty());
+    for text in tried {
+        if let Some(page) = pasted::page_of(hud, text).await? {
             return Ok(SearchResult::Page(page));
         }
         let text: String = text.chars().take(MAX_SEARCH_CHARS).collect();
-        hits = everything(hud, &text).await?;
+        let hits = everything(hud, without_event(&text)).await?;
+        if let [hit] = hits.as_slice() {
+            return Ok(SearchResult::Page(hit.path.clone()));
+        }
+        if !hits.is_empty() {
+            return Ok(SearchResult::Hits { text, hits });
+        }
     }
-    Ok(match hits.as_slice() {
-        [hit] => SearchResult::Page(hit.path.clone()),
-        _ => SearchResult::Hits { text, hits },
-    })
+    let text = text.chars().take(MAX_SEARCH_CHARS).collect();
+    Ok(SearchResult::Hits { text, hits: vec![] })
+}
+
+/// GitHub writes the event behind the name of a check, as in `CI / test (pull_request)`.
+fn without_event(text: &str) -> &str {
+    match text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
+        Some((name, event)) if CHECK_EVENTS.contains(&event) => name,
+        _ => text,
+    }
 }
 
 fn commit_path(hud: &Hud, repository: &str, sha: &str) -> String {
     address::commit_of(repository, hud.upstream.as_str(), sha)
 }
 
-/// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it is named as that of a pull request.
+/// The number in `7`, `#7`, `PR 7`, `Pull request #7`, `pull/7`, `GH-7` or `refs/pull/7/head`, and whether it is named as
+/// that of a pull request.
 fn pull_number(text: &str) -> Option<(u64, bool)> {
     let lower = text.to_ascii_lowercase();
-    let mut words = ["pull request", "pr"].into_iter();
-    let rest = words.find_map(|word| lower.strip_prefix(word)).unwrap_or(&lower).trim_start();
+    let rest = lower.strip_prefix("refs/").unwrap_or(&lower);
+    let mut words = ["pull request", "pull/", "pr/", "pr", "gh-"].into_iter();
+    let rest = words.find_map(|word| rest.strip_prefix(word)).unwrap_or(rest).trim_start();
     let digits = rest.trim_start_matches('#');
+    let mut ends = ["/head", "/merge"].into_iter();
+    let digits = ends.find_map(|end| digits.strip_suffix(end)).unwrap_or(digits);
     Some((digits.parse().ok()?, digits.len() < lower.len()))
 }
 
@@ -220,11 +250,12 @@ fn job_or_run(hud: &Hud, repository: &str, row: &WebhookRow) -> Option<SearchHit
     Some(SearchHit { kind: HitKind::Job, path, name })
 }
 
-/// The commits of `1a2b3c4`, `commit 1a2b3c4` or `1a2b3c4 TITLE`.
+/// The commits of `1a2b3c4`, `commit 1a2b3c4` or `1a2b3c4 TITLE`, and the newer one of `1a2b3c4..5d6e7f8`.
 async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_ascii_lowercase();
     let named = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
     let sha = named.split(' ').next().unwrap_or_default();
+    let sha = sha.rsplit("..").next().unwrap_or_default();
     if !commit::is_prefix(sha) {
         return Ok(vec![]);
     }
@@ -345,13 +376,18 @@ async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
             found.by_name.push(SearchHit { kind: HitKind::Failure, path, name: cause.category });
         }
         let is_named = words(&cause.rule) == wanted;
+        // Two causes may have one line.
+        let name = match &*cause.rule {
+            "" => line.clone(),
+            rule => format!("{line} ({rule})"),
+        };
         let is_found = is_named || words(&line).contains(&wanted);
         if is_found && seen.insert((cause.rule, cause.capture)) {
             let like = format!("{}/{}", row.job.repository, row.job.job_id);
             let asked = [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some(&*days))];
             let path = address("/failures", asked);
             let hits = if is_named { &mut found.by_name } else { &mut found.by_line };
-            hits.push(SearchHit { kind: HitKind::Failure, path, name: line });
+            hits.push(SearchHit { kind: HitKind::Failure, path, name });
         } else if let Some(line) = other_line(&row, &wanted) {
             let path = || address::failure(&row.job.repository, row.job.job_id);
             by_other_line.entry(line).or_insert_with(path);
@@ -376,14 +412,15 @@ fn other_line(row: &JobLogRow, wanted: &str) -> Option<String> {
     Some(line.chars().take(MAX_LINE_CHARS).collect())
 }
 
-/// The backends with the text in their name, their owner's, their device's or an oncall's. The label of a device is as
-/// good as its name.
+/// The backends with the text in their name, their owner's, their device's or an oncall's, or at the level that it
+/// names. The label of a device is as good as its name.
 fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
     let text = without_level(text).to_lowercase();
     let text = text.strip_prefix(LABEL_PREFIX).unwrap_or(&text);
     let policy = (hud.policy)();
     let entries = policy.iter().flat_map(|policy| policy.iter());
-    let found = entries.filter(|entry| overview::has_text(entry, text));
+    let is_at = |level: Level| level.as_str().eq_ignore_ascii_case(text);
+    let found = entries.filter(|entry| overview::has_text(entry, text) || is_at(entry.level));
     let hit = |entry: &crcr_domain::AllowlistEntry| SearchHit {
         kind: HitKind::Backend,
         path: format!("/crcr/{}", entry.repo),
@@ -409,16 +446,18 @@ async fn repositories(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError
         .collect())
 }
 
-/// The pull requests with the text in their title, their branch's name, or of this author.
+/// The pull requests with the text in their title, of this author, or from this branch, which GitHub writes as
+/// `OWNER:BRANCH`.
 async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
+    let branch = lower.split_once(':').map_or(&*lower, |(_, branch)| branch);
     let before = Timestamp::MAX;
     let newest = ThingSelection::Newest { before, limit: MAX_NEWEST };
     let open = ThingSelection::OpenPulls { before, limit: MAX_PULLS };
     let rows = things(hud, "pull_request", [newest, open]).await?;
     let found = rows.iter().filter_map(PullRequestState::from_row).filter(|pull| {
         format!("#{} {}", pull.number, pull.title).to_lowercase().contains(&lower)
-            || pull.branch.to_lowercase() == lower
+            || pull.branch.to_lowercase() == branch
             || pull.author.to_lowercase() == lower.trim_start_matches('@')
     });
     let hit = |pull: PullRequestState| SearchHit {
@@ -468,11 +507,13 @@ async fn things(
     Ok(rows)
 }
 
-/// The branches with the text in their name.
+/// The branches with the text in their name, which git also writes as `refs/heads/NAME` and `origin/NAME`.
 async fn branches(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let (lower, upstream) = (text.to_lowercase(), hud.upstream.as_str());
+    let mut remotes = ["refs/heads/", "origin/"].into_iter();
+    let named = remotes.find_map(|remote| lower.strip_prefix(remote)).unwrap_or(&lower);
     let known = hud.results.branches("push", upstream, MAX_BRANCHES).await?;
-    let found = known.into_iter().filter(|name| name.to_lowercase().contains(&lower));
+    let found = known.into_iter().filter(|name| name.to_lowercase().contains(named));
     let hit = |name: String| SearchHit {
         kind: HitKind::Branch,
         path: branch_path(upstream, &name),

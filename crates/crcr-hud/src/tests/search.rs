@@ -147,6 +147,56 @@ async fn what_pages_write_beside_a_name_or_a_line_is_found_too() {
 }
 
 #[tokio::test]
+async fn names_as_github_git_and_a_chat_write_them_are_found() {
+    let site = site_with_a_telling_title().await;
+    let pull = json!({
+        "id": 7, "number": 7, "state": "open", "title": "Odd",
+        "head": { "sha": "f2".repeat(20), "ref": "topic/odd" },
+    });
+    let opened = json!({ "number": 7, "pull_request": pull });
+    site.add_webhooks(vec![("pull_request", 5, opened)]).await;
+    let commit = format!("/commit/{}", "a2".repeat(20));
+    let grid = format!("/hud/{UPSTREAM}/main?q=Nightly+%2F+wheel");
+    let named = format!("/pr/7?upstream={UPSTREAM}");
+    let (backend, url) = (format!("/crcr/{AURORA}"), format!("https://github.com/{UPSTREAM}"));
+    let (commit, grid, named, backend) = (&*commit, &*grid, &*named, &*backend);
+    for (text, page) in [
+        ("Nightly / wheel (pull_request)", grid),
+        ("`Nightly / wheel (push)`", grid),
+        (
+            &*format!("crcr/{AURORA}/CI%2Fa/test (1, 3)"),
+            &*format!("{backend}?q=CI%2Fa+%2F+test+%281%2C+3%29#matrix"),
+        ),
+        (&*format!("crcr/{AURORA}/ci/None"), &*format!("{backend}?q=ci#matrix")),
+        (&*format!("crcr/{AURORA}/relay/dispatch"), backend),
+        (&*format!("<{url}/pull/7>,"), named),
+        (&*format!("[the change]({url}/pull/7)"), named),
+        (&*format!("{url}/pull/7)."), named),
+        (&*format!("{url}/compare/b7b7b7b...a2a2a2a"), "/commit/a2a2a2a"),
+        ("b7b7b7b..A2A2A2A", commit),
+        ("(a2a2a2a)", commit),
+        ("a2a2a2a…", commit),
+        ("pull/7", "/pr/7"),
+        ("pr/7", "/pr/7"),
+        ("GH-7", "/pr/7"),
+        ("refs/pull/7/head", "/pr/7"),
+        ("Ada:topic/odd", "/pr/7"),
+        ("refs/heads/toolchain", &*format!("/hud/{UPSTREAM}/toolchain")),
+        ("origin/linker-error", &*format!("/hud/{UPSTREAM}/linker-error")),
+        ("l4", backend),
+    ] {
+        let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={asked}")).await;
+        assert_eq!(found["page"], page, "{text}: {found}");
+    }
+    for unknown in ["''", "crcr/no-such/backend/ci/test", "crcr/a", "[](", "refs/pull/x/head"] {
+        let asked: String = url::form_urlencoded::byte_serialize(unknown.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={asked}")).await;
+        assert_eq!(found["page"], json!(null), "{unknown}: {found}");
+    }
+}
+
+#[tokio::test]
 async fn filters_take_names_as_pages_write_them() {
     let facts = facts(7, now(), 10, 10, UPSTREAM);
     let ci = UpstreamCi::new(&facts, now()).unwrap();

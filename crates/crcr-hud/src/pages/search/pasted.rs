@@ -1,20 +1,32 @@
 //! The page about an address that is pasted into the search.
 
 use crcr_domain::RepoName;
+use crcr_domain::checks::check_run;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 
 use super::commit_path;
-use crate::address::{self, branch_path};
+use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::pages::{commit, failure};
 
 /// Parts between slashes that the name of a branch in an address can have.
 const MAX_BRANCH_PARTS: usize = 8;
 
-/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, `OWNER/REPO@SHA`,
-/// `OWNER/REPO/JOB`, or `OWNER/REPO BRANCH`.
+/// What somebody put into quotation marks, a code span, an autolink or a link of Markdown, or before the end of a
+/// sentence.
+pub(crate) fn without_wrapping(text: &str) -> &str {
+    let link = text.strip_prefix('[').and_then(|text| text.strip_suffix(')'));
+    let text = link.and_then(|link| link.rsplit_once("](")).map_or(text, |(_, target)| target);
+    let is_sign = |sign: char| "\"'`<>*.,:;!?…“”„‘’".contains(sign);
+    let text = text.trim_matches(is_sign);
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    inner.unwrap_or_else(|| if text.contains('(') { text } else { text.trim_end_matches(')') })
+}
+
+/// The page about what a pasted address of GitHub or of this HUD shows, the name of a check run, `OWNER/REPO#NUMBER`,
+/// `OWNER/REPO@SHA`, `OWNER/REPO/JOB`, or `OWNER/REPO BRANCH`.
 pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
     if let Some((repo, number)) = text.split_once('#')
         && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
@@ -39,6 +51,9 @@ pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, Pag
     {
         return Ok(Some(branch_path(repo.as_str(), branch)));
     }
+    if let Some(page) = page_of_check_run(hud, text) {
+        return Ok(Some(page));
+    }
     let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
         return Ok(None);
     };
@@ -54,6 +69,21 @@ pub(crate) async fn page_of(hud: &Hud, text: &str) -> Result<Option<String>, Pag
         _ => rest.to_vec(),
     };
     on_github(hud, &repo, &rest).await.map(Some)
+}
+
+/// The job on the page of its backend. The name of a check run is [`check_run::name_of_job`]; a long one is cut.
+fn page_of_check_run(hud: &Hud, name: &str) -> Option<String> {
+    let repo = RepoName::new(check_run::repo_of(name)?).ok()?;
+    hud.entry_of(&repo)?;
+    let page = format!("/crcr/{repo}");
+    if name == check_run::dispatch_name(repo.as_str()) {
+        return Some(page);
+    }
+    let (workflow, job) = name.splitn(4, '/').nth(3)?.split_once('/')?;
+    let workflow = percent_decode_str(workflow).decode_utf8_lossy();
+    let job = job.split_once('…').map_or(job, |(start, _)| start);
+    let listed = if job == "None" { workflow.into_owned() } else { format!("{workflow} / {job}") };
+    Some(format!("{}#matrix", address(&page, [("q", Some(&*listed))])))
 }
 
 /// `7` of `7.diff`.
@@ -123,6 +153,12 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
         }
         ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {
             return Ok(commit_path(hud, repo.as_str(), sha));
+        }
+        ["compare", range] => {
+            let newer = range.rsplit("..").next().unwrap_or_default();
+            if commit::is_prefix(newer) {
+                return Ok(commit_path(hud, repo.as_str(), newer));
+            }
         }
         // A permalink of a file or a folder.
         ["tree" | "blob" | "blame", sha, ..] if sha.len() >= 40 && commit::is_prefix(sha) => {
