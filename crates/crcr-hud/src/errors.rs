@@ -210,10 +210,13 @@ fn lists(path: &str) -> Vec<(String, String)> {
     let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return vec![] };
     let list = |path: &str| address(path, [("repo", Some(repo.as_str()))]);
     let branches = (format!("/hud/{repo}"), format!("Branches of {repo}"));
+    let repositories = ("/hud".to_owned(), "All repositories".to_owned());
     match *kind {
         "failure" => vec![(list("/failures"), format!("Failed jobs of {repo}")), branches],
         "test" => vec![(list("/tests"), format!("Tests of {repo}"))],
-        "hud" if !rest.is_empty() => vec![branches],
+        // Whether the repository is known isn't looked up.
+        "hud" if !rest.is_empty() => vec![branches, repositories],
+        "hud" => vec![repositories],
         _ => vec![],
     }
 }

@@ -578,6 +578,9 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
     if model.commits.is_empty() {
         return html! { p.muted { "No commits match." } };
     }
+    if model.groups.is_empty() && model.backends.is_empty() && model.query.q.is_some() {
+        return html! { p.note role="status" { "No job of these commits and no backend has this in its name." } };
+    }
     html! {
         div {
             div.scroll.grid tabindex="0" role="region" aria-label="Jobs by commit" {

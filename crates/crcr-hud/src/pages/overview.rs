@@ -303,6 +303,7 @@ const COLUMNS: [(&str, &str); 7] = [
 const BY_DAY: &str = "Pass by day";
 
 pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
+    let is_filtered = model.span.show.is_some() || model.span.q.is_some();
     view.shell(
         &format!("Backends of {}", model.upstream),
         true,
@@ -328,9 +329,12 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
                 } }
                 @for group in &model.levels {
                     // A level of which nothing matches isn't one without backends.
-                    @if model.span.show.is_none() || !group.backends.is_empty() { (level(group, &model.span.unfiltered().address())) }
+                    @if !is_filtered || !group.backends.is_empty() { (level(group, &model.span.unfiltered().address())) }
                 }
             } }
+            @if is_filtered && model.levels.iter().all(|group| group.backends.is_empty()) {
+                p.note role="status" { "No backend matches." }
+            }
             (relay(&model.relay, &model.span))
         },
     )

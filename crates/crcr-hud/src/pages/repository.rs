@@ -489,7 +489,13 @@ const MAX_COLUMNS_WITH_WORDS: usize = 8;
 fn matrix_table(page: &BackendModel) -> Markup {
     let matrix = &page.matrix;
     if matrix.rows.is_empty() {
-        return html! { p.muted { "No jobs in this time span." } (pager(page)) };
+        let is_filtered = page.span.q.is_some() || page.span.only_failing;
+        let text = if is_filtered {
+            "No such job in this time span."
+        } else {
+            "No jobs in this time span."
+        };
+        return html! { p.muted { (text) } (pager(page)) };
     }
     let dense = matrix.columns.len() > MAX_COLUMNS_WITH_WORDS;
     let shared = if dense { common_prefix(&matrix.columns) } else { "" };

@@ -577,6 +577,9 @@ async fn overview_sorts_by_each_column_within_its_level_and_finds_a_device_and_a
     }
     assert_eq!(names("q=BASALT").await, ["basalt-example/torch-basalt"]);
     assert_eq!(names("q=@aurora-backup").await, [AURORA]);
+    let none = site.page_with("/crcr?q=nothing", "No backend matches.").await;
+    assert!(!none.contains("· no backends"), "levels without such a backend have others: {none}");
+    site.page_with(&format!("/crcr/{AURORA}?q=nothing"), "No such job in this time span.").await;
     assert_eq!(site.get("/crcr?sort=size").await.0, StatusCode::BAD_REQUEST);
     let (_, page) = site.get("/crcr?sort=-queue&q=torch").await;
     for expected in

@@ -74,6 +74,9 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
     let open = site.json(&format!("/api/v1{path}?open=CI+%2F+test&rows=failing&q=TEST")).await;
     assert_eq!(names(&open), ["test (1, 2)", "test (2, 2)"]);
     assert_eq!(open["commits"].as_array().unwrap().len(), 1);
+    let none =
+        site.page_with(&format!("{path}?q=nothing"), "No job of these commits and no ").await;
+    assert!(!none.contains("<table"), "a table without columns: {none}");
     let failed = cell["job"].as_u64().unwrap();
     let (status, page) = site.get(&format!("{path}?job={failed}")).await;
     assert_eq!(status, StatusCode::OK);

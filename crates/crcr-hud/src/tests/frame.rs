@@ -61,7 +61,8 @@ async fn job_test_or_branch_that_is_unknown_leads_to_those_of_its_repository_tha
     for (path, links) in [
         ("failure/acme/upstream/1", vec!["failures?repo=acme%2Fupstream", "hud/acme/upstream"]),
         ("test/acme/upstream?name=no", vec!["tests?repo=acme%2Fupstream"]),
-        ("hud/acme/upstream/no/such", vec!["hud/acme/upstream"]),
+        ("hud/acme/upstream/no/such", vec!["hud/acme/upstream", "hud"]),
+        ("hud/acme/upstraem", vec!["hud"]),
     ] {
         let (status, page) = site.get(&format!("/{path}")).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
