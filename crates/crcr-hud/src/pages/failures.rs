@@ -300,7 +300,7 @@ fn filters(model: &FailuresModel) -> Markup {
                 input type="hidden" name="list" value="jobs";
                 @if let Some(like) = &jobs.like { input type="hidden" name="like" value=(like); }
                 @if let Some(job) = &jobs.job { input type="hidden" name="job" value=(job); }
-            }
+            } @else { input type="hidden" name="sort" value=(model.sort.as_str()); }
             label { "Repository " select name="repo" {
                 option value="" { "all" }
                 @if let Some(repo) = model.repository.as_ref().filter(|repo| !model.repositories.iter().any(|name| name.eq_ignore_ascii_case(repo))) { option selected { (repo) } }

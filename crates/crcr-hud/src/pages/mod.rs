@@ -63,6 +63,10 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
         let span = TimeSpan { window: window.or(span.window), events, page: 1, ..span.clone() };
         format!("{path}{}", span.address())
     };
+    let others = TimeSpan { page: 1, ..span.clone() }.address();
+    let others = url::form_urlencoded::parse(others.trim_start_matches('?').as_bytes());
+    let others: Vec<_> =
+        others.filter(|(name, _)| !["window", "from", "to"].contains(&&**name)).collect();
     let minute = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M").to_string();
     html! {
         nav.controls aria-label="Time span and events" {
@@ -79,7 +83,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                 form.span method="get" action=(path) {
                     label { "From (UTC)" input type="datetime-local" name="from" value=(minute(span.from)) required; }
                     label { "To (UTC)" input type="datetime-local" name="to" value=(minute(span.to)) required; }
-                    input type="hidden" name="events" value=(span.events.as_str());
+                    @for (name, value) in &others { input type="hidden" name=(name) value=(value); }
                     button { "Show" }
                 }
             }

@@ -194,6 +194,7 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
             }
             form.controls method="get" action="/quarantine" role="search" aria-label="Quarantined tests" {
                 input type="hidden" name="repo" value=(model.repository);
+                @for (sort, name, _) in QuarantineSort::ALL { @if sort == model.sort { input type="hidden" name="sort" value=(name); } }
                 label { "Test, owner or reason " input type="search" name="q" maxlength="200" value=(model.q.as_deref().unwrap_or_default()); }
                 button { "Show" }
             }

@@ -511,6 +511,9 @@ fn controls(model: &TrendsModel) -> Markup {
                     @for name in &model.branches { option selected[*name == model.branch] { (name) } }
                 } } }
                 input type="hidden" name="window" value=(model.window);
+                input type="hidden" name="sort" value=(format!("{}{}", if model.is_reversed { "-" } else { "" }, model.sort.as_str()));
+                @if let Some(runner) = &model.runner { input type="hidden" name="runner" value=(runner); }
+                @if let Some(job) = &model.job { input type="hidden" name="job" value=(job); }
                 " " button { "Show" }
             }
             @if model.runner.is_some() || model.job.is_some() {

@@ -73,6 +73,34 @@ async fn job_test_or_branch_that_is_unknown_leads_to_those_of_its_repository_tha
 }
 
 #[tokio::test]
+async fn forms_keep_the_order_and_the_filters_that_they_do_not_ask_for() {
+    let site = site(facts(7, now(), 3, 3, UPSTREAM)).await.with_logs("", |_| {});
+    for (path, form, kept) in [
+        ("failures?sort=newest", "/failures", vec![("sort", "newest")]),
+        ("quarantine?sort=owner", "/quarantine", vec![("sort", "owner")]),
+        ("trends?runner=linux&sort=-run", "/trends", vec![("sort", "-run"), ("runner", "linux")]),
+        (
+            "crcr?q=torch&sort=queue&events=nightly",
+            "/crcr",
+            vec![("q", "torch"), ("sort", "queue"), ("events", "nightly")],
+        ),
+        (
+            &*format!("crcr/{AURORA}?heads=all&rows=failing&q=build&events=pr"),
+            &*format!("/crcr/{AURORA}"),
+            vec![("heads", "all"), ("rows", "failing"), ("q", "build"), ("events", "pr")],
+        ),
+    ] {
+        let (_, page) = site.get(&format!("/{path}")).await;
+        let (_, rest) = page.split_once(&format!("action=\"{form}\"")).expect(path);
+        let fields = rest.split("</form>").next().unwrap();
+        for (name, value) in kept {
+            let field = format!("<input type=\"hidden\" name=\"{name}\" value=\"{value}\">");
+            assert_eq!(fields.matches(&field).count(), 1, "{path}: {field}: {fields}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn parameter_that_should_name_a_repository_is_400_on_every_page_if_it_names_none() {
     let site = site(vec![]).await;
     let pages = ["/trends?repo", "/jobs?repo", "/quarantine?repo", "/tests?repo", "/failures?repo"];
