@@ -186,15 +186,31 @@ fn count_other_failures(
 }
 
 /// Whether Go's tests were run again because they failed: then every attempt but the last one failed, and
-/// each is of another run of the package.
+/// each is of another run of the package. `gotestsum --rerun-fails-run-root-test` runs all subtests of a failed test
+/// again, also those that passed.
 fn is_rerun(cases: &[TestCase], groups: &[Vec<&PossibleAttempt>]) -> bool {
-    let result = |candidate: &PossibleAttempt| cases[candidate.position as usize].result;
+    let case = |group: &[&PossibleAttempt]| &cases[group[0].position as usize];
+    let mut failed = HashSet::new();
+    for group in groups.iter().filter(|group| failed_until_last(cases, group)) {
+        let case = case(group);
+        failed.insert((&*case.suite, &*case.classname, &*case.name));
+    }
     groups.iter().all(|group| {
-        let (last, earlier) = group.split_last().expect("a group has two tests");
-        earlier.iter().all(|candidate| result(candidate).is_failed())
-            && result(last) != TestResult::Skipped
+        let case = case(group);
+        let is_of_failed = case
+            .name
+            .split_once('/')
+            .is_some_and(|(root, _)| failed.contains(&(&*case.suite, &*case.classname, root)));
+        (is_of_failed || failed_until_last(cases, group))
             && group.is_sorted_by(|a, b| a.run < b.run || (a.run, b.run) == (0, 0))
     })
+}
+
+fn failed_until_last(cases: &[TestCase], group: &[&PossibleAttempt]) -> bool {
+    let result = |candidate: &PossibleAttempt| cases[candidate.position as usize].result;
+    let (last, earlier) = group.split_last().expect("a group has two tests");
+    earlier.iter().all(|candidate| result(candidate).is_failed())
+        && result(last) != TestResult::Skipped
 }
 
 /// Whether pytest's tests were repeated because each worker of xdist ran all of them, as on several interpreters.
@@ -290,6 +306,7 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
     let is_assertion = matches!(repeats, RepeatedTest::Xctest | RepeatedTest::Unittest)
         && later.result.is_failed();
     let is_testng = repeats == RepeatedTest::Surefire;
+    let has_failed_before = case.flaky || case.result.is_failed();
     let last_counts = is_testng
         || matches!(repeats, RepeatedTest::Go | RepeatedTest::Xctest | RepeatedTest::Numbered);
     if last_counts && !is_assertion {
@@ -311,6 +328,8 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
         // pytest writes an element without a failure for an attempt that is followed by another.
         case.flaky = match repeats {
             RepeatedTest::PytestRepeat => case.flaky || later.flaky || has_both,
+            // A subtest that passed runs again with a test around it.
+            RepeatedTest::Go => case.result == TestResult::Success && has_failed_before,
             _ => case.result == TestResult::Success,
         };
     }

@@ -65,7 +65,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 79, "{tools}");
+    assert!(tools >= 89, "{tools}");
 }
 
 #[test]
@@ -76,6 +76,7 @@ fn test_that_passed_at_last_is_flaky_in_every_report_that_tells() {
         ("gotestsum", "TestFlaky"),
         ("pytest-rerunfailures", "test_flaky"),
         ("pytest-flaky", "test_flaky"),
+        ("ginkgo", "[It] all is flaky"),
     ] {
         let case = named(tool, name);
         assert_eq!(
@@ -99,6 +100,59 @@ fn file_that_cannot_be_loaded_is_one_failed_suite() {
         // Two packages, and the error that the report declares.
         3
     );
+}
+
+#[test]
+fn what_a_tool_calls_a_test_and_is_none_is_a_failed_suite() {
+    for (tool, names) in [
+        ("ant", &["BrokenEndTest", "BrokenSetupTest"][..]),
+        ("bun-hooks", &["(unnamed)", "(unnamed)"][..]),
+        ("go-junit-report-1", &["[build failed]"][..]),
+        ("vitest-errors", &["Uncaught Exception: nobody waits"][..]),
+        // Two packages, and the error that the report declares.
+        ("gotestsum-short", &["TestMain", "TestMain", ""][..]),
+    ] {
+        let cases = cases(tool);
+        let of_suites = cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+        let told: Vec<_> = of_suites.map(|case| case.name.as_str()).collect();
+        assert_eq!(told, names, "{tool}");
+    }
+}
+
+#[test]
+fn suite_of_ginkgo_that_fails_for_a_pending_test_is_red() {
+    let cases = cases("ginkgo-pending");
+    let failed: Vec<_> = cases.iter().filter(|case| case.result.is_failed()).collect();
+    assert_eq!(failed.len(), 1, "{cases:?}");
+    let why = "Detected pending specs and --fail-on-pending is set";
+    assert_eq!((failed[0].kind, failed[0].message()), (TestRowKind::Suite, Some(why)));
+}
+
+#[test]
+fn subtest_that_passed_and_ran_again_with_the_test_around_it_is_not_flaky() {
+    let cases = cases("gotestsum-root");
+    let mut told: Vec<_> = (cases.iter())
+        .map(|case| (case.name.as_str(), case.result, case.attempts, case.flaky))
+        .collect();
+    told.sort_by_key(|(name, ..)| *name);
+    assert_eq!(
+        told,
+        [
+            ("TestFlaky", TestResult::Success, 2, true),
+            ("TestFlaky/fails_at_first", TestResult::Success, 2, true),
+            ("TestFlaky/passes", TestResult::Success, 2, false),
+            ("TestFlaky/skips", TestResult::Skipped, 2, false),
+            ("TestPasses", TestResult::Success, 1, false),
+        ]
+    );
+}
+
+#[test]
+fn failures_of_node_tap_count_once_and_a_file_that_cannot_be_loaded_is_one_more() {
+    let report = reports("node-tap").remove(0);
+    assert_eq!((report.tally.tests, report.tally.failures), (10, 5), "{:?}", report.cases);
+    let of_suites = report.cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+    assert_eq!(of_suites.count(), 1);
 }
 
 #[test]
@@ -143,6 +197,7 @@ fn message_of_tools_that_write_only_the_result_is_what_their_text_says() {
         ("boost", "fails_twice", "check 1 == 2 has failed [1 != 2]"),
         ("common-test", "fails", "{{badmatch,2},"),
         ("libtest", "fails", "thread 'tests::fails' (15865) panicked at src/lib.rs:6:18:"),
+        ("lua-unit", "TestAll.testFails", "all.lua:4: expected: 2, actual: 1"),
     ] {
         let case = named(tool, name);
         assert_eq!(case.message().and_then(|message| message.lines().next()), Some(message));

@@ -67,6 +67,7 @@ const KNOWN: &[KnownFile] = &[
     tests("testResults", "JMeter's own log of samples", "convert it to JUnit in the job"),
     tests("unittest-results", "UnitTest++'s own report", "convert it to JUnit in the job"),
     tests("CUNIT_TEST_RUN_REPORT", "CUnit's own report", "convert it to JUnit in the job"),
+    tests("stream", "test-unit's own XML", "convert it to JUnit in the job"),
     tests("testrun", "an export of Eclipse or IntelliJ", "let Surefire, Gradle or Ant write JUnit"),
     tests("test-suite", "a report of Allure 1", "write JUnit as well"),
     tests("testExecutions", "SonarQube's format of tests", "write JUnit as well"),

@@ -30,8 +30,12 @@ pub(crate) struct OpenSuite {
     pub has_flakes: bool,
     /// Whether the errors that it declares are counted among its failures, too.
     pub errors_are_failures: bool,
+    /// Whether it counts itself among its tests, and among its failures if it failed: node-tap.
+    pub counts_itself: bool,
     /// Whether it says that it failed.
     pub has_failed: bool,
+    /// Why it failed apart from its tests.
+    pub special_failure: Option<String>,
     /// Whether it says that it ended early, which no failed test explains, and nothing else has told so.
     pub is_aborted: bool,
     /// Whether what it says of a failure may only say that tests failed.
@@ -51,6 +55,8 @@ pub(crate) enum CaseMarks {
     /// No result, for a test that is skipped: Qt Test before Qt 6. The errors of its suites are messages, also
     /// warnings.
     QtTest,
+    /// In the output that a test was run again because it failed.
+    Ginkgo,
     /// Errors and warnings of a linter, which fails for errors only.
     Linter(LinterReport),
 }
@@ -191,7 +197,9 @@ impl OpenSuite {
             line,
             declared: DeclaredSums::default(),
             counted: CountedResults::default(),
+            counts_itself: false,
             has_failed: false,
+            special_failure: None,
             is_aborted: false,
             may_sum_up: false,
             failure: None,
@@ -210,6 +218,7 @@ impl OpenSuite {
                 _ => CaseMarks::None,
             },
             errors_are_failures: self.errors_are_failures,
+            counts_itself: self.counts_itself,
             element: SuiteElement { number, ..self.element.clone() },
             ..Self::root(&self.name, line)
         }
@@ -228,6 +237,7 @@ impl OpenSuite {
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
     pub(crate) fn hidden_failures(&mut self) -> Option<HiddenResults> {
         let declares_attempts = self.declares_attempts();
+        let counts_itself = self.counts_itself && !self.is_root;
         let Self { declared, counted, .. } = self;
         let errors = if self.errors_are_failures { 0 } else { declared.errors };
         let said = declared.failures.saturating_add(errors);
@@ -247,7 +257,8 @@ impl OpenSuite {
         }
         // Catch2, doctest and Boost.Test declare assertions, of which each failed one is an element.
         let are_assertions = said == counted.details && seen > 0;
-        (!are_assertions).then_some(HiddenResults { kind, count })
+        let is_itself = counts_itself && count == 1 && seen > 0;
+        (!are_assertions && !is_itself).then_some(HiddenResults { kind, count })
     }
 
     /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
@@ -274,6 +285,17 @@ impl OpenSuite {
         self.variant = Some(browsers.join(", ").into());
         self.name = "TestCafe Tests".into();
         (self.marks, self.errors_are_failures) = (CaseMarks::Testcafe, true);
+    }
+
+    /// Takes what Ginkgo says: whether the suite passed, or, behind that, a reason, as for `--fail-on-pending`. A suite that
+    /// passed can have one, too.
+    pub(crate) fn read_verdict_of_ginkgo(&mut self, is_reason: bool, value: String) {
+        self.marks = CaseMarks::Ginkgo;
+        if is_reason {
+            self.special_failure = Some(value).filter(|_| self.has_failed);
+        } else {
+            self.has_failed = value == "false";
+        }
     }
 
     pub(crate) fn count_failure(&mut self, result: TestResult) {

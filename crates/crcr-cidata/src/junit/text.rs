@@ -197,8 +197,6 @@ pub(crate) struct CrashSearch {
 }
 
 impl CrashSearch {
-    const MAX_LINE_BYTES: usize = 1000;
-
     pub(crate) fn crash(mut self) -> Option<SuiteCrash> {
         self.end_line();
         match self.dotnet {
@@ -208,6 +206,23 @@ impl CrashSearch {
                 Some(SuiteCrash { message, fails_test: true })
             }
         }
+    }
+}
+
+/// Whether a message of vstest or xUnit.net tells of more than a failed test.
+fn is_error_of_run(error: &str) -> bool {
+    let is_xunit = || error.starts_with("[xUnit.net ");
+    let outside_tests = ["Catastrophic failure", "Cleanup Failure ("];
+    error.starts_with("The active test run was aborted")
+        || error.starts_with("An exception occurred while invoking executor")
+        || (is_xunit() && outside_tests.iter().any(|what| error.contains(what)))
+}
+
+impl LineSearch for CrashSearch {
+    const MAX_LINE_BYTES: usize = 1000;
+
+    fn line(&mut self) -> &mut String {
+        &mut self.line
     }
 
     fn end_line(&mut self) {
@@ -225,26 +240,71 @@ impl CrashSearch {
     }
 }
 
-/// Whether a message of vstest or xUnit.net tells of more than a failed test.
-fn is_error_of_run(error: &str) -> bool {
-    let is_xunit = || error.starts_with("[xUnit.net ");
-    let outside_tests = ["Catastrophic failure", "Cleanup Failure ("];
-    error.starts_with("The active test run was aborted")
-        || error.starts_with("An exception occurred while invoking executor")
-        || (is_xunit() && outside_tests.iter().any(|what| error.contains(what)))
-}
-
 impl TextSink for CrashSearch {
     fn is_wanted(&self) -> bool {
         !self.has_goroutine && self.dotnet.is_none()
     }
 
     fn push(&mut self, text: &str) {
+        self.push_lines(text);
+    }
+}
+
+/// Counts how often Ginkgo says that a test failed and runs again: `Attempt #1 Failed.  Retrying ↺ @ …`.
+#[derive(Default)]
+pub(crate) struct RetrySearch {
+    line: String,
+    retries: u32,
+}
+
+impl RetrySearch {
+    pub(crate) fn retries(mut self) -> u32 {
+        self.end_line();
+        self.retries
+    }
+}
+
+impl LineSearch for RetrySearch {
+    const MAX_LINE_BYTES: usize = 100;
+
+    fn line(&mut self) -> &mut String {
+        &mut self.line
+    }
+
+    fn end_line(&mut self) {
+        let attempt = self.line.trim_start().strip_prefix("Attempt #");
+        let is_retry = attempt.is_some_and(|attempt| attempt.contains(" Failed.  Retrying"));
+        self.retries = self.retries.saturating_add(u32::from(is_retry));
+        self.line.clear();
+    }
+}
+
+impl TextSink for RetrySearch {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn push(&mut self, text: &str) {
+        self.push_lines(text);
+    }
+}
+
+/// Looks at a text line by line, of a long one at the beginning.
+trait LineSearch {
+    const MAX_LINE_BYTES: usize;
+
+    /// The beginning of the current line.
+    fn line(&mut self) -> &mut String;
+
+    fn end_line(&mut self);
+
+    fn push_lines(&mut self, text: &str) {
         let mut lines = text.split('\n');
         let mut next = lines.next();
         while let Some(part) = next {
-            let room = Self::MAX_LINE_BYTES.saturating_sub(self.line.len());
-            self.line.push_str(&part[..part.floor_char_boundary(room)]);
+            let line = self.line();
+            let room = Self::MAX_LINE_BYTES.saturating_sub(line.len());
+            line.push_str(&part[..part.floor_char_boundary(room)]);
             next = lines.next();
             if next.is_some() {
                 self.end_line();

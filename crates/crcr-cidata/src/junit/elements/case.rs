@@ -19,6 +19,18 @@ use crate::junit::values::{parse_seconds, path_of_place, shared, shorten, status
 const MAX_DETAILS: usize = 100;
 const MAX_NAME_CHARS: usize = 1000;
 
+/// What a trace of Lua begins with.
+const LUA_TRACE: &str = "stack traceback:";
+
+/// Classes of failures outside the tests: jest-junit's of a file that can't be loaded, Vitest's of an error that no test
+/// awaits, and those of JUnit for a class that Ant can't set up or tear down, and for one without tests.
+const CLASSES_OF_SUITES: [&str; 4] = [
+    "Test suite failed to run",
+    "vitest unhandled errors",
+    "junit.framework.TestSuite",
+    "junit.framework.TestSuite$1",
+];
+
 /// What the class begins with where Gradle couldn't run a class at all: `Gradle Test Executor 9`, `Gradle Test Run :test`.
 const GRADLE_PROCESSES: [&str; 2] = ["Gradle Test Executor ", "Gradle Test Run :"];
 
@@ -132,7 +144,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(suite) = self.suites.last() {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
-                CaseMarks::None | CaseMarks::Linter(_) => {}
+                CaseMarks::None | CaseMarks::Ginkgo | CaseMarks::Linter(_) => {}
                 CaseMarks::QtTest => open.status = open.status.or(Some(TestResult::Skipped)),
                 CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
                 CaseMarks::Testem => {
@@ -424,8 +436,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(crate) fn close_detail(&mut self) -> Result<(), JunitError> {
         let Some(detail) = self.detail.take() else { return Ok(()) };
         let OpenDetail { kind, type_name, message, message_text, text } = detail;
-        let message = message.or(message_text.trimmed());
-        let mut detail = TestDetail { kind, type_name, message, text: text.trimmed() };
+        let (mut message, text) = (message.or(message_text.trimmed()), text.trimmed());
+        // LuaUnit has the message where the type is expected.
+        if message.is_none() && text.as_deref().is_some_and(|text| text.starts_with(LUA_TRACE)) {
+            message = type_name.clone();
+        }
+        let mut detail = TestDetail { kind, type_name, message, text };
         match &mut self.case {
             Some(open) if open.case.details.len() < MAX_DETAILS => open.case.details.push(detail),
             Some(_) => {}
@@ -495,13 +511,14 @@ fn is_of_suite(open: &OpenCase) -> bool {
     name.is_empty()
         // pytest, when it or one of its plugins crashes.
         || (&*case.classname, name) == ("pytest", "internal")
-        // jest-junit, for a file that can't be loaded.
-        || &*case.classname == "Test suite failed to run"
-        // JUnit and Gradle, for a class that can't be made or set up, and sbt for one that crashed.
-        || ["initializationError", "executionError", "classMethod"].contains(&name)
+        || CLASSES_OF_SUITES.contains(&&*case.classname)
+        // JUnit and Gradle, for a class that can't be made or set up, Bun for a hook, and sbt for a class that crashed.
+        || ["initializationError", "executionError", "classMethod", "(unnamed)"].contains(&name)
         || name.starts_with("(It is not a test it is a sbt.testing.")
         || is_of_gradle_process(case)
         || case.details.iter().any(|detail| is_of_go_package(name, detail))
+        // gotestsum, with `--junitfile-testcase-classname=short`.
+        || (&*case.classname, name) == (".", "TestMain")
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
@@ -522,11 +539,14 @@ fn is_of_gradle_process(case: &TestCase) -> bool {
     GRADLE_PROCESSES.iter().any(|process| case.classname.starts_with(*process))
 }
 
-/// Whether go-junit-report tells of a package that isn't built, or whose process crashed.
+/// Whether go-junit-report tells of a package that isn't built, or whose process crashed. Version 1 has the message
+/// `Failed` for each failure.
 fn is_of_go_package(name: &str, detail: &TestDetail) -> bool {
-    match detail.message.as_deref() {
-        Some("Build error") => ["[build failed]", "[setup failed]"].contains(&name),
-        Some("Runtime error") => name == "Failure",
+    match name {
+        "[build failed]" | "[setup failed]" => {
+            matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error)
+        }
+        "Failure" => detail.message.as_deref() == Some("Runtime error"),
         _ => false,
     }
 }

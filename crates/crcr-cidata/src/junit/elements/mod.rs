@@ -15,11 +15,11 @@ use super::dialect::{ReportDialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
-use super::suites::{NodeSums, OpenSuite};
+use super::suites::{CaseMarks, NodeSums, OpenSuite};
 use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
-use super::text::{CrashSearch, EntitySearch, LimitedText, TextFlaws};
+use super::text::{CrashSearch, EntitySearch, LimitedText, RetrySearch, TextFlaws};
 use super::values::{parse_sum, shorten, status_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(crate) enum ReportElement {
     Output,
     /// Output behind a failure that says nothing.
     FailureOutput,
+    /// Output of a test that may tell of earlier attempts.
+    AttemptOutput,
     Properties,
     Other,
 }
@@ -111,6 +113,7 @@ pub(crate) struct ElementReader<F> {
     pub trx: TrxTests,
     detail: Option<OpenDetail>,
     crash: CrashSearch,
+    retries: RetrySearch,
     cases: u64,
     suite_elements: u32,
     names: HashSet<Arc<str>>,
@@ -146,6 +149,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             trx: TrxTests::default(),
             detail: None,
             crash: CrashSearch::default(),
+            retries: RetrySearch::default(),
             cases: 0,
             suite_elements: 0,
             names: HashSet::new(),
@@ -192,6 +196,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 return text.read_text(&mut self.node_sums);
             }
             (Some(ReportElement::SuiteOutput), _) => return text.read_text(&mut self.crash),
+            (Some(ReportElement::AttemptOutput), _) => return text.read_text(&mut self.retries),
             (Some(ReportElement::Status), _) => match &mut self.case {
                 Some(open) => return text.read_text(&mut open.status_text),
                 None => return text.read_text(&mut ()),
@@ -329,8 +334,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "system-out" | "system-err" => {
                     let is_silent = |open: &mut OpenCase| open.silent_failure().is_some();
+                    let suite = self.suites.last();
+                    let is_ginkgo = suite.is_some_and(|suite| suite.marks == CaseMarks::Ginkgo);
                     match self.case.as_mut().is_some_and(is_silent) {
                         true => ReportElement::FailureOutput,
+                        false if is_ginkgo && name == "system-err" => ReportElement::AttemptOutput,
                         false => ReportElement::Output,
                     }
                 }
@@ -370,6 +378,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             Some(
                 ReportElement::Output
                 | ReportElement::FailureOutput
+                | ReportElement::AttemptOutput
                 | ReportElement::SuiteOutput
                 | ReportElement::Status,
             ) => ReportElement::Output,
@@ -401,6 +410,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     if let Some(failure) = open.silent_failure() {
                         failure.text = output;
                     }
+                }
+            }
+            Some(ReportElement::AttemptOutput) => {
+                let retries = std::mem::take(&mut self.retries).retries();
+                if let Some(open) = &mut self.case {
+                    open.case.attempts = open.case.attempts.saturating_add(retries);
                 }
             }
             Some(ReportElement::SuiteOutput) => {

@@ -47,13 +47,20 @@ const SUREFIRE_SCHEMA: &str = "xsi:noNamespaceSchemaLocation";
 /// fastlane has it in each run of a test that ran several times.
 const FASTLANE_RUN: &str = "repetition";
 
+/// Ginkgo has them in each suite: whether it passed, and why it failed if not for a test.
+const GINKGO_SUCCEEDED: &str = "SuiteSucceeded";
+const GINKGO_REASON: &str = "SpecialSuiteFailureReason";
+
+/// node-tap has one of them in each test that is skipped or to do.
+const TAP_SKIPS: [&str; 2] = ["skip", "todo"];
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
     pub(crate) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let (mut has_id, mut has_name, mut is_named) = (false, false, false);
         let mut declared = DeclaredSums::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
-        let mut is_xctest = false;
+        let (mut is_xctest, mut is_node_tap) = (false, false);
         let (mut linter, mut is_biome, mut is_stylelint) = (None, false, false);
         self.each_attribute(
             tag,
@@ -83,6 +90,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     is_pytest = raw == "pytest tests";
                     is_xctest = XCTEST_ROOTS.contains(&raw) || raw.ends_with(".xctest");
                     is_criterion = raw == "Criterion Tests";
+                    is_node_tap = raw == "TAP Tests";
                     is_biome = raw == "Biome";
                 }
             },
@@ -98,6 +106,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             (root.declared, root.line) = (declared, line);
             root.has_failed = has_failed;
             root.errors_are_failures = is_criterion || is_stylelint;
+            root.counts_itself = is_node_tap;
             root.marks = linter.map_or(CaseMarks::None, CaseMarks::Linter);
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
@@ -187,6 +196,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             let name = without_worker(name);
             suite.name = stable_name(name, day.as_deref().filter(|day| day.len() == 10)).into();
             suite.take_browsers_of_testcafe(name);
+            // The reporter `xunit` of Mocha up to 5, and of tap-mocha-reporter, which is made from it.
+            if ["Mocha Tests", "TAP Tests"].contains(&name) {
+                suite.errors_are_failures = suite.declared.failures == suite.declared.errors;
+            }
             if name == "Testem Tests" {
                 suite.marks = CaseMarks::Testem;
             }
@@ -255,8 +268,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
             "name" if raw == WEBDRIVERIO_BROWSER => known = Some(WEBDRIVERIO_BROWSER),
             "name" if raw == FASTLANE_RUN => known = Some(FASTLANE_RUN),
+            "name" if raw == GINKGO_SUCCEEDED => known = Some(GINKGO_SUCCEEDED),
+            "name" if raw == GINKGO_REASON => known = Some(GINKGO_REASON),
+            "name" if TAP_SKIPS.contains(&raw) => known = Some(TAP_SKIPS[0]),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
-            _ if raw.len() <= MAX_VARIANT_CHARS => {
+            _ if raw.len() <= MAX_VARIANT_CHARS || known == Some(GINKGO_REASON) => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
             }
             _ => {}
@@ -264,6 +280,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if known == Some(KARMA_BROWSER) {
             if let Some(suite) = self.suites.last_mut().filter(|suite| !suite.is_root) {
                 suite.take_browser_of_name();
+            }
+            return;
+        }
+        if known == Some(TAP_SKIPS[0]) {
+            let is_node_tap = self.suites.last().is_some_and(|suite| suite.counts_itself);
+            if let Some(open) = self.case.as_mut().filter(|_| is_node_tap) {
+                open.state(Some(TestResult::Skipped));
             }
             return;
         }
@@ -281,6 +304,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             return;
         }
         let suite = self.suites.last_mut();
+        if [GINKGO_SUCCEEDED, GINKGO_REASON].contains(&known) {
+            if let Some(suite) = suite.filter(|suite| !suite.is_root && self.case.is_none()) {
+                suite.read_verdict_of_ginkgo(known == GINKGO_REASON, value);
+            }
+            return;
+        }
         if known == QT_TEST_VERSION {
             if let Some(suite) = suite.filter(|_| value.starts_with(['4', '5'])) {
                 suite.marks = CaseMarks::QtTest;
@@ -320,6 +349,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             self.fail_suite(detail)?;
         }
         let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        if let Some(why) = suite.special_failure.take() {
+            self.fail_suite(failure_detail(TestDetailKind::Error, why))?;
+        }
+        let Some(suite) = self.suites.last_mut() else { return Ok(()) };
         if suite.is_root {
             let failed = std::mem::take(&mut self.node_sums).failed;
             let failed = failed.saturating_sub(suite.counted.failed_suites);
@@ -334,9 +367,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         // pytest counts subtests, which have no element of their own.
         let counts_more =
             suite.element.repeats == RepeatedTest::Pytest || suite.declares_attempts();
+        suite.counts_itself &= declared.tests == tests + 1;
         if declared.tests > tests && !counts_more {
-            let text = format!("{what} declares {} tests and has {tests}", declared.tests);
-            self.findings.add(JunitRule::TestCount, suite.line, text);
+            if !suite.counts_itself {
+                let text = format!("{what} declares {} tests and has {tests}", declared.tests);
+                self.findings.add(JunitRule::TestCount, suite.line, text);
+            }
             // Once for the innermost suite that lacks them.
             suite.counted.tests = declared.tests;
         }

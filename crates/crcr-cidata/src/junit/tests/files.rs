@@ -148,6 +148,7 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
             "NUnit 2 (`<test-results>`), which isn't read: run the tests with NUnit 3",
         ),
         ("<assembly/>", "xUnit.net v1"),
+        ("<stream><ready-test-suite/></stream>", "test-unit's own XML (`<stream>`)"),
         ("<testsuites><suite><test result='failure'/></suite></testsuites>", "libcheck"),
         (
             "<!DOCTYPE testsuite [<!ELEMENT testsuite (test | summary)+>]>\n<testsuite><test>\

@@ -3,6 +3,7 @@ mod identity;
 mod reruns;
 mod results;
 mod skips;
+mod verdicts;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestResult};
 

@@ -167,6 +167,52 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
 }
 
 #[test]
+fn subtest_of_go_that_passed_may_run_again_only_with_a_test_around_it_that_failed() {
+    use TestResult::{Failure, Success};
+    let go = |results: &[(&str, &str)]| {
+        let cases: String = results
+            .iter()
+            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
+            .collect();
+        read(format!(
+            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/></properties>{cases}\
+             </testsuite>"
+        ))
+    };
+    const FAIL: &str = "<failure/>";
+    let again = go(&[("A", FAIL), ("A/x", ""), ("A", ""), ("A/x", "")]);
+    assert_eq!(attempts(&again), [(Success, 2, true), (Success, 2, false)]);
+    // A failure after it is the last attempt.
+    let worse = go(&[("A", FAIL), ("A/x", ""), ("A", FAIL), ("A/x", FAIL)]);
+    assert_eq!(attempts(&worse), [(Failure, 2, false), (Failure, 2, false)]);
+    // `-count=2`: the test around it passed twice, or ran once.
+    for (first, last) in [("", ""), ("", FAIL)] {
+        let counted = go(&[("A", first), ("A/x", ""), ("A/y", FAIL), ("A", last), ("A/x", "")]);
+        assert_eq!(counted.cases.len(), 5, "{first} {last}");
+    }
+    assert_eq!(go(&[("A", FAIL), ("A/x", ""), ("A/x", "")]).cases.len(), 3);
+}
+
+#[test]
+fn ginkgos_output_tells_of_earlier_attempts_and_that_of_others_does_not() {
+    let of = |property: &str, inner: &str| {
+        only(format!(
+            "<testsuite name='s'><properties><property name='{property}' value='true'/></properties>\
+             <testcase name='a' time='1'>{inner}</testcase></testsuite>"
+        ))
+    };
+    let output = "<system-err>&gt; Enter&#xA;Attempt #1 Failed.  Retrying ↺ @ 04:17&#xA;&#xA;\
+                  Attempt #2 Failed.  Retrying ↺ @ 04:18&#xA;</system-err>";
+    let flaky = of("SuiteSucceeded", output);
+    assert_eq!((flaky.result, flaky.attempts, flaky.flaky), (TestResult::Success, 3, true));
+    let failed = of("SuiteSucceeded", &format!("<failure message='x'/>{output}"));
+    assert_eq!((failed.result, failed.attempts, failed.flaky), (TestResult::Failure, 3, false));
+    let repeated = output.replace("Failed.  Retrying", "Passed.  Repeating");
+    assert_eq!(of("SuiteSucceeded", &repeated).attempts, 1, "`MustPassRepeatedly`");
+    assert_eq!(of("other", output).attempts, 1);
+}
+
+#[test]
 fn failed_assertions_of_xctest_are_one_failure_and_a_retry_that_passed_makes_its_test_flaky() {
     use TestResult::{Failure, Success};
     const FAILURE: &str = "<failure message='/a/T.swift:3 - XCTAssertTrue failed'/>";
