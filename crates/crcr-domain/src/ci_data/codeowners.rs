@@ -224,6 +224,15 @@ mod tests {
     }
 
     #[test]
+    fn file_names_an_owner_if_any_rule_does() {
+        let owners = Codeowners::parse("*.js @web\n*.py @acme/py @bob\n");
+        for (name, is_named) in [("@web", true), ("@bob", true), ("@alice", false)] {
+            assert_eq!(owners.has_owner(|owner| owner == name), is_named, "{name}");
+        }
+        assert!(!Codeowners::parse("*.js\n").has_owner(|_| true));
+    }
+
+    #[test]
     fn owners_of_a_test_are_those_of_its_file_wherever_it_was_checked_out() {
         let owners = Codeowners::parse("/test/ops/ @ops\n/test/ @tests\n/test/ops/ @ops\n");
         let of = |file, class| owners.owners_of_test("acme/backend", file, class);

@@ -162,6 +162,13 @@ mod tests {
         for odd in ["cancelled", "skipped"] {
             assert_eq!(EndedCi::from_row(&row("workflow_job", &job(odd))), None, "{odd}");
         }
+        let mut at_once = job("success");
+        at_once["workflow_job"]["workflow_name"] = Value::Null;
+        at_once["workflow_job"]["created_at"] = at_once["workflow_job"]["started_at"].clone();
+        let Some(EndedCi::Job(found)) = EndedCi::from_row(&row("workflow_job", &at_once)) else {
+            panic!("it is a job")
+        };
+        assert_eq!((&*found.name, found.queue_seconds), ("linux / test", Some(0.0)));
         let mut started = job("failure");
         started["action"] = json!("in_progress");
         assert_eq!(EndedCi::from_row(&row("workflow_job", &started)), None, "it hasn't ended");
@@ -188,6 +195,8 @@ mod tests {
         odd["workflow_run"]["run_attempt"] = json!(2);
         assert_eq!(read(&odd).unwrap().signal_seconds(), None, "a person waited with the re-run");
         odd["workflow_run"]["run_attempt"] = json!(1);
+        odd["workflow_run"]["created_at"] = json!("2026-09-01T11:00:00Z");
+        assert_eq!(read(&odd).unwrap().signal_seconds(), Some(0.0));
         odd["workflow_run"]["created_at"] = json!("2026-09-01T11:00:01Z");
         assert_eq!(read(&odd).unwrap().signal_seconds(), None, "it ended before it was created");
         odd["action"] = json!("in_progress");

@@ -148,6 +148,8 @@ mod tests {
             ("a/ops/run_2_of_3/test.xml", "a/ops/test.xml"),
             ("a/ops/shard_1_of_2_run_2_of_3/test.xml", "a/ops/shard_1_of_2/test.xml"),
             ("a/dry_run_1/rerun_1_of_2/test.xml", "a/dry_run_1/rerun_1_of_2/test.xml"),
+            ("run_all/x_run_a_of_2/test.xml", "run_all/x_run_a_of_2/test.xml"),
+            ("run_2_of_/x_run_2_of_b/test.xml", "run_2_of_/x_run_2_of_b/test.xml"),
         ] {
             source.path = path.to_owned();
             assert_eq!(source.setup(), setup);

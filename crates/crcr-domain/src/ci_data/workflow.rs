@@ -376,6 +376,35 @@ mod tests {
     }
 
     #[test]
+    fn run_is_told_like_a_job_and_one_that_waits_for_approval_is_no_failure() {
+        let told = |status: &str, conclusion: &str| {
+            let run = json!({"workflow_run": {
+                "id": 9, "name": "CI", "status": status, "conclusion": conclusion,
+                "html_url": "https://github.com/acme/one/actions/runs/9", "head_sha": "abcdef0",
+                "run_started_at": "2026-09-01T00:00:00Z", "updated_at": "2026-09-01T00:01:00Z",
+            }});
+            WorkflowJob::of_run(&row("workflow_run", &run)).unwrap()
+        };
+        let ended = told("completed", "failure");
+        assert_eq!((ended.id, ended.run_id, ended.run_attempt), (9, 9, 1));
+        assert_eq!((&*ended.workflow, &*ended.name), ("CI", WHOLE_RUN));
+        assert_eq!(ended.url.as_deref(), Some("https://github.com/acme/one/actions/runs/9"));
+        for (status, conclusion, state, has_ended) in [
+            ("completed", "failure", CiState::Failed, true),
+            ("completed", "startup_failure", CiState::Failed, true),
+            ("completed", "action_required", CiState::Neutral, true),
+            ("in_progress", "", CiState::Running, false),
+            ("queued", "", CiState::Queued, false),
+        ] {
+            let found = told(status, conclusion);
+            assert_eq!(found.state, state, "{status} {conclusion}");
+            assert_eq!(found.completed_at.is_some(), has_ended, "{status} {conclusion}");
+        }
+        let odd = json!({"workflow_run": {"name": "CI"}});
+        assert_eq!(WorkflowJob::of_run(&row("workflow_run", &odd)), None, "it has no id");
+    }
+
+    #[test]
     fn commits_come_from_pushes_and_from_runs_of_the_branch_itself() {
         let commit = json!({"message": "Fix it (#12)\n\nlong", "author": {"name": "A"}});
         let push = json!({"ref": "refs/heads/main", "after": "abcdef0", "head_commit": commit});

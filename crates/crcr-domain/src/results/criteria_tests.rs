@@ -3,8 +3,8 @@
 use jiff::{Timestamp, ToSpan as _};
 
 use super::criteria::{
-    Criterion, CriterionVerdict, LevelTargets, NamedTestDay, ReviewWindow, at_level_since,
-    demotion, promotion,
+    Criterion, CriterionEvidence, CriterionVerdict, LevelTargets, NamedTestDay, ReviewWindow,
+    ThresholdBound, at_level_since, demotion, promotion,
 };
 use super::review::{ReviewFacts, ReviewQuestion, ReviewSubject};
 use super::tests::{BAD, GOOD, at, attempt, dispatch};
@@ -87,7 +87,7 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
     }
     let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
     let window = window(&attempts, &dispatches, 20);
-    let verdict = |evidence: Vec<super::criteria::CriterionEvidence>| {
+    let verdict = |evidence: Vec<CriterionEvidence>| {
         evidence.iter().find(|e| e.criterion == Criterion::EndToEnd).unwrap().verdict
     };
     assert_eq!(
@@ -95,6 +95,53 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
         CriterionVerdict::NotMet
     );
     assert_eq!(verdict(demotion(window, &LevelCriteria::default())), CriterionVerdict::Met);
+}
+
+#[test]
+fn share_of_passed_jobs_has_to_be_over_its_target_and_a_job_that_takes_all_its_time_is_in_time() {
+    let (mut attempts, dispatches) = month(40, 10);
+    attempts[3].execution_seconds = Some(3.0 * 3600.0);
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let evidence = demotion(window(&attempts, &dispatches, 40), &LevelCriteria::default());
+    let of = |criterion| evidence.iter().find(|e| e.criterion == criterion).unwrap();
+    let pass = of(Criterion::JobPass);
+    assert_eq!((pass.value, pass.verdict), (Some(0.9), CriterionVerdict::NotMet));
+    assert_eq!(of(Criterion::Overrun).value, Some(0.0));
+}
+
+#[test]
+fn job_that_passed_after_a_rerun_is_a_flake_and_a_core_job_that_passed() {
+    let (mut attempts, dispatches) = month(20, 100);
+    attempts[19].state = BAD;
+    attempts.push(attempt("d19", "s19", "19", 2, GOOD, 19 * 86_400 + 900));
+    let l3 = LevelTargets {
+        flake_share: Some(0.05),
+        core_jobs: ["test", "missing"].map(str::to_owned).into(),
+        ..LevelTargets::default()
+    };
+    let criteria = LevelCriteria { l3, ..LevelCriteria::default() };
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let evidence = demotion(window(&attempts, &dispatches, 20), &criteria);
+    let of = |criterion| {
+        let found = evidence.iter().find(|e| e.criterion == criterion).unwrap();
+        (found.value, found.n, found.verdict)
+    };
+    assert_eq!(of(Criterion::Flakes), (Some(0.05), 20, CriterionVerdict::Met));
+    assert_eq!(of(Criterion::CoreJobs), (Some(0.5), 1, CriterionVerdict::NotMet));
+}
+
+#[test]
+fn value_that_misses_its_target_has_as_many_decimals_as_tell_them_apart() {
+    let decimals = |value, target, scale, least| {
+        let (criterion, bound) = (Criterion::JobPass, ThresholdBound::Over);
+        let verdict = CriterionVerdict::NotMet;
+        let item = CriterionEvidence { criterion, value, bound, target, n: 40, verdict };
+        item.telling_decimals(scale, least)
+    };
+    assert_eq!(decimals(Some(0.8996), 0.9, 100.0, 0), Some(2), "90.0 % would read as if it met it");
+    assert_eq!(decimals(Some(0.5), 0.9, 100.0, 1), Some(1));
+    assert_eq!(decimals(Some(0.9), 0.9, 100.0, 0), None);
+    assert_eq!(decimals(None, 0.9, 100.0, 0), None);
 }
 
 #[test]
@@ -440,7 +487,6 @@ fn standing_is_said_in_a_sentence() {
 
 #[test]
 fn every_criterion_and_question_has_a_title_of_its_own() {
-    use super::criteria::ThresholdBound;
     use super::review::SecondQuestion;
     let second = |question| {
         SecondQuestion { question, evidence: vec![], verdict: CriterionVerdict::Met }.title()

@@ -210,6 +210,30 @@ mod tests {
     }
 
     #[test]
+    fn job_that_fails_on_purpose_may_still_come_while_others_of_its_commit_run() {
+        let second = |sha| AttemptFact { job: Some("xfail-2".into()), ..canary(sha, FAILED) };
+        let running = |job: &str| AttemptFact {
+            job: Some(job.into()),
+            ..attempt("b", "b", "b", 1, JobState::InProgress, 100)
+        };
+        let all = [canary("a", FAILED), second("a"), canary("b", FAILED)];
+        let missing = |rows: &[AttemptFact]| totals(rows, &[push("a"), push("b")]).expected.missing;
+        assert_eq!(missing(&all), 1);
+        assert_eq!(missing(&[&all[..], &[running("test"), running("lint")][..]].concat()), 0);
+    }
+
+    #[test]
+    fn commit_that_was_sent_twice_and_never_started_misses_its_jobs_once() {
+        let never = |delivery: &str| DispatchFact {
+            delivery: delivery.into(),
+            status: DispatchFactStatus::NeverStarted,
+            ..push("b")
+        };
+        let all = totals(&[canary("a", FAILED)], &[push("a"), never("b"), never("b2")]);
+        assert_eq!((all.expected.seen, all.expected.missing), (1, 1));
+    }
+
+    #[test]
     fn running_jobs_that_will_fail_on_purpose_are_not_missing() {
         let rows = [canary("a", FAILED), attempt("b", "b", "b", 1, JobState::InProgress, 100)];
         let all = totals(&rows, &[push("a"), push("b")]);

@@ -298,5 +298,8 @@ mod tests {
         assert_eq!(MergeBaseFact::some_files(["a.py".to_owned(), named(20_000)]), ["a.py"]);
         let many = MergeBaseFact::some_files(std::iter::repeat_n(named(4_000), 300));
         assert_eq!(many.len(), 4, "16 KiB");
+        let most = MergeBaseFact::MAX_FILES_BYTES;
+        assert_eq!(MergeBaseFact::some_files([named(most)]).len(), 1);
+        assert!(MergeBaseFact::some_files([named(most + 1)]).is_empty());
     }
 }

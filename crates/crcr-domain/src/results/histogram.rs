@@ -49,11 +49,11 @@ impl DurationHistogram {
 
 /// 0 is less than a second.
 pub fn bucket(seconds: f64) -> u8 {
-    if !seconds.is_finite() || seconds < 1.0 {
+    if seconds.is_infinite() {
         return 0;
     }
-    let at = 1.0 + seconds.log(GROWTH).floor();
-    if at >= f64::from(LAST_BUCKET) { LAST_BUCKET } else { at as u8 }
+    // The cast makes 0 of what is negative and of the logarithm of a negative number.
+    ((1.0 + seconds.log(GROWTH).floor()) as u8).min(LAST_BUCKET)
 }
 
 fn middle(bucket: u8) -> f64 {
@@ -88,6 +88,8 @@ mod tests {
             odd.add(seconds);
         }
         assert_eq!((odd.count(), odd.percentile(0.1)), (6, Some(0.0)));
+        assert_eq!([f64::NAN, -1.0, 0.0, f64::INFINITY].map(bucket), [0; 4]);
+        assert_eq!([0.99, 1.0, 1.11, 1e300].map(bucket), [0, 1, 2, LAST_BUCKET]);
         let text = serde_json::to_string(&odd).unwrap();
         assert_eq!(serde_json::from_str::<DurationHistogram>(&text).unwrap(), odd, "{text}");
     }

@@ -74,14 +74,12 @@ pub(crate) fn find_jobs_of_record<'a>(
             });
             let record = *attempts.last()?;
             let first = *attempts.iter().find(|row| row.run_id == record.run_id)?;
-            let failed_before = attempts.iter().any(|row| {
-                !std::ptr::eq(*row, record)
-                    && matches!(
-                        outcome(row, false, false),
-                        Some(
-                            JobOutcome::TestFailed | JobOutcome::InfraFailed | JobOutcome::TimedOut
-                        )
-                    )
+            // Only asked of a record that has passed.
+            let has_failed = attempts.iter().any(|row| {
+                matches!(
+                    outcome(row, false, false),
+                    Some(JobOutcome::TestFailed | JobOutcome::InfraFailed | JobOutcome::TimedOut)
+                )
             });
             let failed = attempts
                 .iter()
@@ -90,7 +88,7 @@ pub(crate) fn find_jobs_of_record<'a>(
                 failed.map(|row| (row.run_id.as_str(), row.run_attempt)).collect();
             Some(JobOfRecord {
                 failed_attempts: failed.len(),
-                outcome: outcome(record, heads.had_newer_head(record), failed_before),
+                outcome: outcome(record, heads.had_newer_head(record), has_failed),
                 record,
                 first,
                 attempts: attempts.len(),

@@ -250,5 +250,26 @@ mod tests {
         assert_eq!(turns(&[of("a", 10)], &dispatches), [("a".into(), "b".into(), 0)]);
         let late = [of("a", 10), of("b", 20)];
         assert_eq!(turns(&late, &dispatches), [], "it came after all");
+        let sent = dispatches.map(|one| DispatchFact { status: DispatchFactStatus::Sent, ..one });
+        assert_eq!(turns(&[of("a", 10)], &sent), [], "it may still come");
+    }
+
+    #[test]
+    fn regression_began_with_the_first_failure_and_not_with_what_passed_before() {
+        let of = |job: &str, conclusion, s| AttemptFact {
+            job: Some(job.into()),
+            dispatched_at: at(10),
+            ..push("b", conclusion, s)
+        };
+        for (first, second) in [(30, 40), (40, 30)] {
+            let rows = [
+                push("a", GOOD, 1),
+                of("lint", GOOD, 20),
+                of("test", BAD, first),
+                of("test-2", BAD, second),
+            ];
+            let found = find_regressions(&jobs_of_record(&rows, []), []);
+            assert_eq!(found[0].at, at(30));
+        }
     }
 }

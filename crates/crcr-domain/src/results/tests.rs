@@ -126,6 +126,24 @@ fn failure_with_a_passing_rerun_counts_as_one_pass() {
 }
 
 #[test]
+fn pass_is_one_after_a_rerun_only_if_an_earlier_attempt_failed() {
+    use Conclusion as C;
+    let ended = JobState::Completed;
+    for (before, after) in [
+        (BAD, JobOutcome::PassedAfterRerun),
+        (ended(C::TimedOut), JobOutcome::PassedAfterRerun),
+        (ended(C::StartupFailure), JobOutcome::PassedAfterRerun),
+        (CANCELLED, JobOutcome::Passed),
+        (ended(C::Skipped), JobOutcome::Passed),
+        (JobState::Lost, JobOutcome::Passed),
+        (GOOD, JobOutcome::Passed),
+    ] {
+        let rows = [attempt("d", "a", "1", 1, before, 10), attempt("d", "a", "1", 2, GOOD, 20)];
+        assert_eq!(outcomes(&jobs_of_record(&rows, &[])), [Some(after)], "{before:?}");
+    }
+}
+
+#[test]
 fn rerun_of_an_old_commit_doesnt_replace_the_result_of_a_new_one() {
     let rows = [
         attempt("d1", "old", "1", 1, BAD, 10),
@@ -214,14 +232,20 @@ fn never_started_dispatch_lowers_availability() {
     silent.status = DispatchFactStatus::NeverStarted;
     let mut replaced = dispatch("d2", "c", 2);
     replaced.status = DispatchFactStatus::Superseded;
-    let dispatches = [dispatch("d0", "a", 0), silent, replaced, dispatch("d3", "d", 3)];
+    let waiting = dispatch("d4", "e", 4);
+    let sent = dispatch("d0", "a", 0);
+    let dispatches = [sent.clone(), sent, silent, replaced, dispatch("d3", "d", 3), waiting];
     let rows = [
         attempt("d0", "a", "1", 1, GOOD, 10),
         attempt("d3", "d", "2", 1, JobState::InProgress, 11),
     ];
-    let sums = ResultCounts::of(&jobs_of_record(&rows, &dispatches), &dispatches);
-    assert_eq!(sums.availability, Rate { numerator: 1, denominator: 2 });
+    let mut sums = ResultCounts::of(&jobs_of_record(&rows, &dispatches), &dispatches);
+    assert_eq!(sums.availability, Rate { numerator: 1, denominator: 2 }, "each counts once");
     assert_eq!(sums.running, 1);
+    let day = sums.clone();
+    sums += &day;
+    assert_eq!(sums.availability, Rate { numerator: 2, denominator: 4 });
+    assert_eq!((sums.running, sums.count(JobOutcome::Passed)), (2, 2), "of two days");
 }
 
 #[test]
@@ -275,6 +299,7 @@ fn percentiles_are_measured_durations() {
     assert_eq!((d.n, d.p50, d.p95, d.max, d.mean), (100, 50.0, 95.0, 100.0, 50.5));
     assert_eq!(DurationStats::of([]), None);
     assert_eq!(DurationStats::of([5.0]).unwrap().p95, 5.0);
+    assert_eq!(DurationStats::of([0.0, 2.0]).unwrap().mean, 1.0, "no time at all is measured, too");
 }
 
 #[test]

@@ -48,6 +48,23 @@ fn complete_entries_are_read_with_their_places() {
     }
 }
 
+/// A block ends with a line end, which nobody means.
+#[test]
+fn reason_on_several_lines_has_no_blanks_at_its_ends() {
+    for reason in ["|\n    it hangs\n", "' it hangs '", ">\n    it\n    hangs\n"] {
+        let text = entry("expiry: 2026-12-01").replace("it hangs", reason);
+        let parsed = ParsedQuarantine::parse(text.as_bytes(), today());
+        assert_eq!(parsed.findings.kept(), [], "{text}");
+        assert_eq!(parsed.entries[0].reason, "it hangs");
+    }
+}
+
+#[test]
+fn entry_with_a_mistake_is_left_out() {
+    let text = entry("expiry: 2026-12-01\n  until: x");
+    assert!(ParsedQuarantine::parse(text.as_bytes(), today()).entries.is_empty());
+}
+
 #[test]
 fn each_mistake_has_a_code_and_a_line() {
     let good = entry("expiry: 2026-12-01");
@@ -78,6 +95,7 @@ fn each_mistake_has_a_code_and_a_line() {
         ("tests: []\n".to_owned(), vec!["1:wrong-shape"]),
         ("- tests.ops\n".to_owned(), vec!["1:wrong-shape"]),
         ("- [a]\n".to_owned(), vec!["1:wrong-shape"]),
+        (format!("{good}  ? [a]\n  : b\n"), vec!["5:wrong-shape"]),
         ("[]\n---\n[]\n".to_owned(), vec!["2:wrong-shape"]),
         ("- pattern: [\n".to_owned(), vec!["1:wrong-shape", "1:yaml-syntax"]),
         ("\0".to_owned(), vec!["1:yaml-syntax"]),

@@ -269,6 +269,7 @@ fn tests_that_are_counted_and_not_named_are_neither_the_same_nor_others() {
         (vec![one(1, &["b"]), again(one(1, &["b"]))], base(30, &["a"]), perhaps),
         (vec![one(1, &["b"]), here("acme/two", GOOD, &[])], base(30, &["a"]), perhaps),
         (vec![one(1, &["a"])], base(30, &["a"]), same),
+        (vec![one(3, &["a"])], base(3, &["a"]), same),
         (vec![one(1, &[])], base(30, &["a"]), same),
         (vec![one(4, &[])], base(0, &[]), same),
     ] {
@@ -344,6 +345,55 @@ fn verdict_says_whether_a_retry_failed_again_and_which_commit_is_suspected() {
 }
 
 #[test]
+fn upstream_was_broken_before_if_its_own_commit_is_accused_and_not_the_pull_request() {
+    let head = [here("acme/one", BAD, &[]), here("acme/two", BAD, &[])];
+    for (base, was_broken) in [(BAD, true), (GOOD, false)] {
+        let branch = ["acme/one", "acme/two"].map(|repo| upstream(repo, "base", base, &[], 100));
+        let verdict = verdict_on_first(&head, &branch).unwrap();
+        assert_eq!(verdict.category, TriageCategory::Upstream);
+        assert_eq!(verdict.was_broken_before(), was_broken, "{}", verdict.summary);
+    }
+}
+
+/// A nightly run may be on the commit of a push that was days before.
+#[test]
+fn on_a_commit_of_upstream_only_results_of_about_the_same_time_are_compared() {
+    let day = SAME_COMMIT.as_secs();
+    let branch = ["acme/one", "acme/two"].map(|repo| upstream(repo, "base", GOOD, &[], 100));
+    let branch = jobs_of_record(&branch, &[]);
+    for (second, category) in [
+        (1000, TriageCategory::Upstream),
+        (1000 - day, TriageCategory::Upstream),
+        (1000 - day - 1, TriageCategory::Unknown),
+    ] {
+        let failed = |repo, s| upstream(repo, "head", BAD, &[], s);
+        let head = [failed("acme/one", 1000), failed("acme/two", second)];
+        let head = jobs_of_record(&head, &[]);
+        let context = BlameContext {
+            head: &head,
+            branch: &BranchResults::new(&branch),
+            merge_base: Some("base"),
+            pull_request: None,
+            first: Timestamp::MIN,
+            last: Timestamp::MAX,
+        };
+        let job = head.iter().find(|job| job.record.repo == "acme/one").unwrap();
+        let verdict = context.verdict(job).unwrap();
+        assert_eq!(verdict.category, category, "{second}: {}", verdict.summary);
+    }
+}
+
+#[test]
+fn nightly_that_ends_as_the_job_is_dispatched_is_not_the_one_before_it() {
+    let bad = [here("acme/one", BAD, &[])];
+    let good = upstream("acme/one", "base", GOOD, &[], 100);
+    let with = |s| [good.clone(), nightly(upstream("acme/one", "night", BAD, &[], s))];
+    let alone = summary(&bad, std::slice::from_ref(&good));
+    assert_eq!(summary(&bad, &with(940)), alone);
+    assert_ne!(summary(&bad, &with(939)), alone);
+}
+
+#[test]
 fn failure_after_a_cancelled_attempt_or_beside_another_leg_is_not_its_second_one() {
     let base = [upstream("acme/one", "base", GOOD, &[], 100)];
     let bad = |attempt| AttemptFact {
@@ -382,6 +432,8 @@ fn test_is_new_if_it_failed_in_none_of_the_last_runs_upstream() {
         .map(|n| upstream("acme/one", &format!("push{n}"), BAD, &["old"], 200 + n))
         .collect();
     branch.push(upstream("acme/one", "ancient", BAD, &["long ago"], 100));
+    // No earlier run: it ended when the job did.
+    branch.push(upstream("acme/one", "meanwhile", BAD, &["new"], 1000));
     let (head, branch) = (jobs_of_record(&head, &[]), jobs_of_record(&branch, &[]));
     let new_tests = |branch: &BranchResults<'_>| {
         let context = BlameContext {
