@@ -596,7 +596,7 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     assert!(!ran.stderr.contains("force-push"), "{}", ran.report());
 
     // A proxy answers with a page, whatever its status.
-    for status in [200, 302, 403, 404] {
+    for status in [200, 302, 404, 403] {
         upstream.server.outage_status.store(status, Ordering::Relaxed);
         upstream.server.outage.store(3, Ordering::Relaxed);
         let ran = upstream.checkout(&[]).run().expect_code(0);
