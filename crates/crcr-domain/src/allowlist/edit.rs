@@ -317,6 +317,9 @@ L4:
         let text = moved(FILE, "acme/map", Level::L2, None).unwrap();
         let block = "  - acme/map:\n      oncalls:\n      # at night\n      - dan\n      events: [nightly]\n";
         assert!(text.contains(&format!("# quiet\n{block}")), "{text}");
+        let blank = "L3:\n  npu:\n    a/b:\n\n      - c\n";
+        let text = moved(blank, "a/b", Level::L2, None).unwrap();
+        assert_eq!(text, "L3:\n  npu:\nL2:\n  - a/b:\n\n      - c\n");
         let text = moved(FILE, "acme/four", Level::L3, Some("xpu")).unwrap();
         assert!(text.contains("[erin]\n      acme/four: [frank,\n        grace]\nL4:\n"), "{text}");
     }
@@ -367,6 +370,15 @@ L4:
             let moved = moved(&text, "a/b", Level::L2, None).unwrap();
             assert_eq!(moved, format!("{full}\n  - a/b: [c]\nL3:\n  npu:\n"));
         }
+        assert_eq!(
+            moved("L2:\n  - a/b: [c]\n", "a/b", Level::L3, Some("npu")).unwrap(),
+            "L2:\nL3:\n  npu:\n    a/b: [c]\n"
+        );
+        let unended = "L3:\n  npu:\n    a/b: [c]\nL1:\n  - d/e";
+        assert_eq!(
+            moved(unended, "a/b", Level::L2, None).unwrap(),
+            "L3:\n  npu:\nL1:\n  - d/e\nL2:\n  - a/b: [c]\n"
+        );
         let up = moved("L2: [c/d]\nL1:\n  - a/b: e\n", "a/b", Level::L4, None).unwrap();
         assert_eq!(up, "L2: [c/d]\nL1:\nL4:\n  - a/b: e\n");
     }

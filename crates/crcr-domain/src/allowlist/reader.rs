@@ -327,7 +327,7 @@ impl<'a> AllowlistReader<'a> {
         let mut keys: Vec<(String, Range<usize>)> = Vec::new();
         self.read_mapping(|reader, key| {
             let field = key.index > 0 && matches!(&*key.scalar.text, "oncalls" | "events");
-            if !key.duplicate && keys.len() < 2 {
+            if !key.duplicate {
                 keys.push((key.scalar.text.to_string(), key.scalar.bytes.clone()));
             }
             let value = reader.next()?;

@@ -97,6 +97,11 @@ fn line_without_a_key_says_what_is_wrong_with_it() {
             (3, 1),
             "U+00A0 looks like a space, and isn't one in YAML",
         ),
+        (
+            "L1:\n  - a/b\nL2\u{3000}c/d\nL4:\n",
+            (3, 3),
+            "U+3000 looks like a space, and isn't one in YAML",
+        ),
     ] {
         let outcome = parse(text);
         let [found] = outcome.findings.kept() else { panic!("{:?}", outcome.findings) };
@@ -125,6 +130,8 @@ fn events_that_an_entry_gets_follow_its_level_and_its_list() {
             let found =
                 (entry.is_dispatched_to(), entry.takes_merge_groups(), entry.is_nightly_only());
             assert_eq!(found, expected, "{level} {events}");
+            let takes = [EventName::Push, EventName::MergeGroup].map(|event| entry.takes(&event));
+            assert_eq!(takes, [expected.0, expected.1], "{level} {events}");
         }
     }
     assert!(entries("").is_empty());
@@ -182,6 +189,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("L1: [a/b\nL2: [c/d]\n", &["yaml-syntax 2:3-4 <1:5-6"]),
     ("L1: 'a\n", &["yaml-syntax 1:5-6"]),
     ("L1: [`a/b]", &["yaml-syntax 1:6-7"]),
+    ("L1: [%a/b]", &["yaml-syntax 1:6-7"]),
+    ("L4:\n  - a/b: # isn't old\n      'one\n- c/d\n", &["yaml-syntax 3:7-8"]),
     ("L1: [[[[[[[[[[[[[[[[[a/b]]]]]]]]]]]]]]]]]", &["yaml-syntax 1:21-22"]),
     ("L1:\n  - nobody\n  - c/d: x: y\n", &["invalid-repository 2:5-11", "unused-oncall? 3:10-11", "yaml-syntax 3:11-12"]),
     // wrong-shape
@@ -195,7 +204,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("L3: [a/b]\n", &["wrong-shape 1:5-10"]),
     ("L3:\n  xpu:\n    - a/b\n", &["wrong-shape 3:5-10"]),
     ("L3:\n  xpu: a/b\n", &["wrong-shape 2:8-11"]),
+    ("L1: [a/b]\n---\nL2: &x [c/d]\n", &["wrong-shape 2:1-4", "alias 3:5-7"]),
     ("L1:\n  - {a/b: , c/d: }\n", &["wrong-shape 2:5-9 <2:13-16"]),
+    ("L1:\n  - a/b: {}\n    c/d: {}\n    e/f: {}\n", &["wrong-shape 2:5-8 <3:5-8"]),
     ("L4:\n  - a/b: p\n    c/d: q\n", &["wrong-shape 2:5-8 <3:5-8"]),
     ("L4:\n  - a/b:\n    oncalls: [x]\n", &["missing-oncall 2:5-8", "wrong-shape 2:5-8 <3:5-12"]),
     ("L1:\n  - [a/b]\n", &["wrong-shape 2:5-10"]),
@@ -205,6 +216,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("L4:\n  - a/b: {oncalls: {x: y}}\n", &["wrong-shape 2:20-26"]),
     ("L4:\n  - a/b: {oncalls: x, events: nightly}\n", &["wrong-shape 2:31-38"]),
     ("L4:\n  - a/b: {oncalls: x, events: }\n", &["wrong-shape 2:23-29"]),
+    ("L4:\n  - a/b: {oncalls: x, events: [[nightly], pull_request]}\n", &["wrong-shape 2:32-41"]),
     ("? [L1]\n: [a/b]\n", &["wrong-shape 1:3-7"]),
     // alias
     ("L1: &x\n  - a/b\nL2: *x\n", &["alias 1:5-7", "alias 3:5-7"]),
@@ -212,6 +224,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("L1:\n  - *nobody\n", &["alias 2:5-12"]),
     ("L3:\n  xpu: &d\n    a/b: [x]\n  npu:\n    <<: *d\n    c/d: [q]\n", &["alias 2:8-10", "alias 5:5-7"]),
     ("a: &a [x]\n", &["unknown-level 1:1-2", "alias 1:4-6"]),
+    ("L2: &x\n  - a/b\n*x : [c/d]\n", &["alias 1:5-7", "alias 3:1-3"]),
+    ("L3:\n  npu:\n    <<: {a/b: [x]}\n    c/d: [q]\n", &["alias 3:5-7"]),
     // not-a-string
     ("L1:\n  - 123\n  - true\n  -\n  - ~\n  - 2026-09-01\n", &[
         "not-a-string 2:5-8", "not-a-string 3:5-9", "not-a-string 4:3-4", "not-a-string 5:5-6",
@@ -242,6 +256,7 @@ const TABLE: &[(&str, &[&str])] = &[
         "invalid-repository 2:5-27", "invalid-repository 3:5-12", "invalid-repository 4:5-9",
         "invalid-repository 5:5-8",
     ]),
+    ("L4:\n  - oncalls: [x]\n", &["invalid-repository 2:5-12"]),
     // duplicate-repository
     ("L2:\n  - org2/repo2: \nL3:\n  d:\n    Org2/repo2: [carol]\n", &["duplicate-repository 5:5-15 <2:5-15"]),
     ("L1: [a/b, A/B, a/b]", &["duplicate-repository 1:11-14 <1:6-9", "duplicate-repository 1:16-19 <1:6-9"]),

@@ -62,7 +62,7 @@ pub fn is_explained(verdict: &TriageVerdict) -> bool {
 
 /// Whether a result on the merge base could still tell something.
 pub fn needs_merge_base(verdict: &TriageVerdict) -> bool {
-    !is_explained(verdict) && verdict.confidence == TriageConfidence::Low
+    verdict.confidence == TriageConfidence::Low
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
     let table: &[(&str, &[&str])] = &[
         ("dispatch: [a]\n", &["wrong-shape 1:11"]),
         ("- dispatch\n", &["wrong-shape 1:1"]),
+        ("dispatch: all\n", &["wrong-shape 1:11"]),
         ("dispatch:\n  event: [push]\n", &["unknown-field 2:3"]),
         ("probe:\n  reruns-per-day: 1\n", &["unknown-field 1:1"]),
         ("probes: {reruns-per-day: 1}\nprobes: {}\n", &["duplicate-key 2:1"]),
@@ -98,6 +99,8 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
         ("probes: &a {}\ndispatch: *a\n", &["alias 1:9", "alias 2:11"]),
         ("dispatch: {\n", &["yaml-syntax 1:11"]),
         ("dispatch: {}\n---\nprobes: {}\n", &["wrong-shape 2:1"]),
+        ("dispatch: {}\n---\nprobes: &a 1\n", &["wrong-shape 2:1", "alias 3:9"]),
+        ("dispatch:\n  paths: [\"a\\u3000b\"]\n", &["invalid-pattern 2:11"]),
     ];
     for (text, expected) in table {
         assert_eq!(findings(text), *expected, "{text}");
@@ -189,6 +192,12 @@ fn mistakes_come_with_what_to_write_instead() {
         ("dispatch:\n  quiet_minutes: 5\n", "did you mean `quiet-minutes`?"),
         ("dispatch:\n  events: [merge-group]\n", "did you mean `merge_group`?"),
         ("prob:\n", "did you mean `probes`?"),
+        (
+            "dispatch: {events: [issues]}\n",
+            "the events are `pull_request`, `push`, `landed`, `merge_group`",
+        ),
+        ("dispatch: {paths: [/b]}\n", "drop it: paths begin at the top of the repository"),
+        ("dispatch: {paths: [./c]}\n", "drop it: paths begin at the top of the repository"),
         ("filters: {}\n", "the keys here are `dispatch`, `probes`"),
         ("dispatch:\nevents: [push]\n", "indent it under `dispatch`"),
         ("dispatch:\n  reruns-per-day: 3\n", "indent it under `probes`"),
@@ -248,6 +257,7 @@ fn two_stars_beside_other_text_cross_folders_as_in_filters_of_github() {
         ("***.md", vec!["x.md", "a/x.md"], vec!["x.mdx"]),
         ("**", vec!["x", ".github/x"], vec![]),
         ("Docs/**", vec!["Docs/x"], vec!["docs/x"]),
+        ("my docs/**", vec!["my docs/x"], vec!["docs/x"]),
     ] {
         let filter = PathFilter::new(vec![pattern.to_owned()]);
         assert_eq!(paths::check(pattern), None, "{pattern}");

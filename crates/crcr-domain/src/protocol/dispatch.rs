@@ -506,6 +506,24 @@ mod tests {
     }
 
     #[test]
+    fn pull_request_goes_to_another_branch_only_if_both_are_known() {
+        let to = |branch: Option<&str>| Dispatch {
+            base_branch: branch.map(str::to_owned),
+            ..dispatch()
+        };
+        for (one, other, is_another) in [
+            (Some("main"), Some("release"), true),
+            (Some("main"), Some("main"), false),
+            (Some("main"), None, false),
+            (None, Some("main"), false),
+            (None, None, false),
+        ] {
+            let found = to(one).goes_to_another_branch_than(&to(other));
+            assert_eq!(found, is_another, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
     fn label_matches_its_device_ignoring_case() {
         let device = Device::new("npu").unwrap();
         let has = |label: &str| is_labelled(&[label.to_owned()], "ciflow/crcr/", &device);

@@ -37,9 +37,6 @@ pub(crate) fn is_invisible(c: char) -> bool {
 /// The candidate that was probably meant: equal ignoring case, or at most two edits away.
 pub fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = word.trim().to_lowercase().replace('-', "_");
-    if word.len() > 40 {
-        return None;
-    }
     candidates
         .iter()
         .map(|candidate| (strsim::levenshtein(&word, &candidate.to_lowercase()), *candidate))

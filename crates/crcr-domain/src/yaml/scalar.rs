@@ -38,7 +38,7 @@ fn is_boolean(text: &str) -> bool {
         text.eq_ignore_ascii_case(word)
             && (tail == &word[1..] || text.bytes().all(|b| b.is_ascii_uppercase()))
     };
-    text.len() <= 5 && text.is_ascii() && WORDS.iter().any(|word| spelled(word))
+    text.is_ascii() && WORDS.iter().any(|word| spelled(word))
 }
 
 fn is_number(text: &str) -> bool {
@@ -140,6 +140,7 @@ mod tests {
             ("y", "a boolean"),
             ("N", "a boolean"),
             ("True", "a boolean"),
+            ("False", "a boolean"),
             ("910", "a number"),
             ("007", "a number"),
             ("+1", "a number"),

@@ -4,6 +4,7 @@ use crate::checks::downstream_run::RunState;
 mod builds_elsewhere;
 mod drafts_and_branches;
 mod replaced;
+mod runs_that_count;
 
 const GOOD: Conclusion = Conclusion::Success;
 const BAD: Conclusion = Conclusion::Failure;

@@ -207,6 +207,9 @@ fn two_long_names_with_the_same_start_stay_two_jobs() {
     assert_eq!(name("a"), name("a"));
     assert_eq!(name("a").chars().count(), NAME_CHARS);
     assert!(name("a").starts_with(&"x".repeat(NAME_CHARS - 18)) && name("a").contains('…'));
+    let longest = "é".repeat(NAME_CHARS);
+    let whole = with("job_name", json!(longest)).unwrap();
+    assert_eq!((whole.job.job, whole.details.warnings), (Some(longest), vec![]));
 }
 
 #[test]
@@ -326,6 +329,17 @@ fn self_report_must_be_completed_and_may_name_a_commit() {
 }
 
 #[test]
+fn commit_of_a_self_report_is_the_head_of_its_payload_whatever_stands_behind_it() {
+    let mut nightly = body();
+    nightly["event_type"] = json!("nightly");
+    nightly["payload"] = json!({"head_sha": SHA, "base_sha": "f".repeat(40), "ref": "main"});
+    nightly["delivery_id"] = json!(12);
+    let callback = read(nightly.to_string().as_bytes()).unwrap();
+    assert_eq!(callback.claimed_commit.as_deref(), Some(SHA));
+    assert_eq!(callback.delivery, "12", "a build's number is one, too");
+}
+
+#[test]
 fn failing_test_without_a_name_costs_no_other_and_a_text_is_a_name() {
     let tests = json!([{"name": "a", "duration": "1.5"}, {"name": ""}, "b", {"name": null}]);
     let details = with("failed_tests_detail", tests).unwrap().details;
@@ -334,6 +348,17 @@ fn failing_test_without_a_name_costs_no_other_and_a_text_is_a_name() {
     let [warning] = &details.warnings[..] else { panic!("{:?}", details.warnings) };
     assert!(warning.contains("2 without a `name`"), "{warning}");
     assert!(!details.names_all_failed_tests(), "there are more than are named");
+    assert_eq!(details.more_failed_tests, 2);
+    let mut both = body();
+    both["workflow"]["failed_tests"] = json!(["a", {"file": "b.py"}]);
+    both["workflow"]["failed_tests_detail"] = json!([{"name": "a"}, {"file": "c.py"}]);
+    let details = read(both.to_string().as_bytes()).unwrap().details;
+    assert_eq!((details.failed_tests.len(), details.more_failed_tests), (1, 2));
+    let none = with("failed_tests", json!([])).unwrap().details;
+    assert_eq!((none.warnings, none.more_failed_tests), (vec![], 0));
+    let traced = json!([{"name": "a", "stacktrace": "one\ntwo\u{7}"}]);
+    let traced = with("failed_tests", traced).unwrap().details.failed_tests;
+    assert_eq!(traced[0].stacktrace.as_deref(), Some("one\ntwo "), "its lines stay");
 }
 
 #[test]

@@ -134,6 +134,31 @@ fn null_means_that_nothing_is_said() {
 }
 
 #[test]
+fn author_is_known_who_has_contributed_or_may_write() {
+    for (association, is_known) in [
+        ("OWNER", true),
+        ("MEMBER", true),
+        ("COLLABORATOR", true),
+        ("CONTRIBUTOR", true),
+        ("FIRST_TIME_CONTRIBUTOR", false),
+        ("NONE", false),
+    ] {
+        let mut event = pull("opened");
+        event["pull_request"]["author_association"] = json!(association);
+        let read = read_value("pull_request", &event).unwrap();
+        let Some(UpstreamEvent::PullRequest(pull)) = read else { panic!("a pull request") };
+        assert_eq!(pull.is_known_author, is_known, "{association}");
+    }
+}
+
+#[test]
+fn event_that_the_relay_does_not_act_on_only_has_to_be_json() {
+    let read = |body: &[u8]| read("star", body, &filter());
+    assert_eq!(read(b"{\"action\": \"created\"}"), Ok(None));
+    assert_eq!(read(b"{\"action\": "), Err(EventError::NotJson));
+}
+
+#[test]
 fn only_labels_with_the_prefix_are_accepted() {
     let mut event = pull("labeled");
     event["label"]["name"] = json!("CIFLOW/crcr/npu");
@@ -234,6 +259,12 @@ fn pushes_to_the_default_branch_or_configured_refs_are_accepted() {
     let mut deleted = push("refs/heads/main");
     deleted["deleted"] = json!(true);
     assert_eq!(read_value("push", &deleted).unwrap(), None);
+    let mut odd = push("refs/heads/main");
+    odd["after"] = json!("main");
+    assert_eq!(read_value("push", &odd).unwrap(), None, "no commit");
+    let mut tag = push("refs/tags/v2.9.0");
+    tag["repository"]["default_branch"] = Value::Null;
+    assert_eq!(read_value("push", &tag).unwrap(), None, "no branch, and so not the default one");
     let chosen = EventFilter {
         push_refs: vec!["release/*".to_owned(), "refs/tags/v*".to_owned()],
         ..filter()
@@ -256,7 +287,8 @@ fn push_of_an_annotated_tag_is_about_the_commit_that_it_names() {
     for (git_ref, head, expected) in [
         ("refs/tags/v2.9.0", json!({ "id": BASE }), BASE),
         ("refs/tags/v2.9.0", Value::Null, SHA),
-        ("refs/heads/main", json!({ "id": SHA }), SHA),
+        ("refs/tags/v2.9.0", json!({ "id": "v2.9.0" }), SHA),
+        ("refs/heads/main", json!({ "id": BASE }), SHA),
     ] {
         let mut event = push(git_ref);
         event["head_commit"] = head;
