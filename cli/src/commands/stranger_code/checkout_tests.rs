@@ -317,6 +317,7 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
         ("event_type=release-notes -f", false),
         ("event_type=$KIND -f", true),
         ("event_type=o${KIND} -f", true),
+        ("event_type=\"o-\"$KIND -f", true),
         ("other=1 -f", true),
     ] {
         let script = script.replace(gh, sent);
@@ -324,11 +325,13 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
         assert_eq!(heard == ["untrusted-expression"], is_heard, "{sent} {heard:?}");
         assert_eq!(found("{}", &echo(".a"), &script), ["untrusted-expression"], "{sent}");
     }
-    let data = "-d {\"event_type\": \"other\"} -f";
-    assert_eq!(
-        found(release, &echo(".a"), &script.replace("-f event_type=release -f", data)),
-        [""; 0]
-    );
+    for (data, expected) in [
+        ("{\"event_type\": \"other\"}", &[][..]),
+        ("{\"event_type\": \"o-\" + kind}", &["untrusted-expression"]),
+    ] {
+        let script = script.replace("-f event_type=release -f", &format!("-d {data} -f"));
+        assert_eq!(found(release, &echo(".a"), &script), expected, "{data}");
+    }
     let other = sends("issues", &filled("github.event.issue.title")).replace("release", "other");
     assert_eq!(found(release, &echo(".a"), &other), [""; 0]);
     let of_workflow = script.replace("/dispatches", "/actions/workflows/a.yml/dispatches");

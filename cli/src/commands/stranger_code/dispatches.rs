@@ -32,11 +32,13 @@ const SIGNS_OF_RELAY: [&str; 8] = [
 /// How many workflows in a row may hand on a stranger's words by dispatches. After more, any type may have them.
 const MAX_HOPS: usize = 20;
 
-/// A type that a script writes out: as a field of gh, or in quotes.
+/// A type that a script writes out in full, as a field of gh or in quotes. What is behind it must not go on with it, as in
+/// `event_type="build-"$KIND` or `event_type: 'build-' + kind`.
 static WRITTEN_TYPE: LazyLock<Regex> = LazyLock::new(|| {
-    let field = r#"(?:-[fF]|--(?:raw-)?field)[\s=]*["']?event_type=["']?([\w.-]+)(?:[\s"']|$)"#;
+    let field = r#"(?:-[fF]|--(?:raw-)?field)[\s=]*["']?event_type=["']?([\w.-]+)["']?(?:[\s)]|$)"#;
     let quoted = r#"event_type\\?["']?\s*[:=]\s*\\?["']([\w.-]+)\\?["']"#;
-    Regex::new(&format!("{field}|{quoted}")).expect("a constant pattern")
+    let end = r#"[ \t]*(?:[^\w\s"'+.$|?%]|[\r\n]|$)"#;
+    Regex::new(&format!("{field}|{quoted}{end}")).expect("a constant pattern")
 });
 
 impl WorkflowSet {
