@@ -47,7 +47,7 @@ impl Failure {
     #[must_use]
     pub fn because(mut self, error: impl Into<anyhow::Error>) -> Self {
         for cause in error.into().chain() {
-            let text = plain(&cause.to_string());
+            let text = plain_words(&cause.to_string());
             // Some errors repeat the text of their source, or what the message says; print it only once.
             let last = self.causes.last().unwrap_or(&self.message);
             let new = text.strip_prefix(&format!("{last}: ")).unwrap_or(&text);
@@ -95,7 +95,7 @@ impl Failure {
 }
 
 /// What parsers of numbers and URLs say, in words that say what to write.
-pub fn plain(text: &str) -> String {
+pub fn plain_words(text: &str) -> String {
     text.replace("invalid digit found in string", "it isn't a whole number")
         .replace("number too large to fit in target type", "the number is too large")
         .replace("cannot parse integer from empty string", "it is empty")

@@ -36,7 +36,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
-use crate::failure::{Failure, Outcome, plain};
+use crate::failure::{Failure, Outcome, plain_words};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
@@ -83,7 +83,7 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
     } else {
         let text = error.to_string();
         // If stderr is closed, nobody can read the message anyway.
-        let _ = match plain(&text) {
+        let _ = match plain_words(&text) {
             same if same == text => error.print(),
             plain => io::stderr().write_all(plain.as_bytes()),
         };
@@ -133,7 +133,7 @@ const FLAGS: &str = "each input of an action is the flag of the same name";
 
 /// What clap says, without its own hints about the command line.
 fn usage_text(error: &clap::Error) -> String {
-    let text = plain(&error.to_string());
+    let text = plain_words(&error.to_string());
     let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
     text.unwrap_or_default().trim().to_owned()
 }

@@ -14,13 +14,15 @@ pub fn can_be_sent(text: &str) -> bool {
 
 /// The credentials without white space around them, which a secret may be stored with.
 ///
-/// Fails if they can't be sent all the same.
-pub fn sendable(credentials: Credentials) -> Result<Credentials, CredentialsError> {
+/// Fails if they still can't be sent.
+pub fn sendable_credentials(credentials: Credentials) -> Result<Credentials, CredentialsError> {
     let (id, secret) = (credentials.access_key_id(), credentials.secret_access_key());
     let token = credentials.session_token();
     for (what, text) in [("access key's id", id), ("session token", token.unwrap_or_default())] {
         if !can_be_sent(text.trim()) {
-            let why = format!("the {what} has a line break, or another character that none has");
+            let why = format!(
+                "the {what} has a line break or another character that a header can't hold"
+            );
             return Err(CredentialsError::invalid_configuration(why));
         }
     }
@@ -46,12 +48,14 @@ impl ProvideCredentials for SendableCredentials {
     where
         Self: 'a,
     {
-        future::ProvideCredentials::new(async { sendable(self.0.provide_credentials().await?) })
+        future::ProvideCredentials::new(async {
+            sendable_credentials(self.0.provide_credentials().await?)
+        })
     }
 }
 
-/// A configuration of the SDK with such credentials. A region that can't be sent is none.
-pub fn checked(shared: SdkConfig) -> SdkConfig {
+/// A configuration of the SDK with [`sendable_credentials`]. A region that can't be sent is left out.
+pub fn with_sendable_credentials(shared: SdkConfig) -> SdkConfig {
     let region = shared.region().map(|region| region.as_ref().trim().to_owned());
     let region = region.filter(|region| can_be_sent(region)).map(Region::new);
     let provider = shared.credentials_provider().map(SendableCredentials);
@@ -71,7 +75,7 @@ mod tests {
         let config = |id: &str, token: &str, region: &'static str| {
             let credentials =
                 Credentials::new(id, "secret\n", Some(token.to_owned()), None, "test");
-            checked(
+            with_sendable_credentials(
                 SdkConfig::builder()
                     .behavior_version(BehaviorVersion::latest())
                     .credentials_provider(SharedCredentialsProvider::new(credentials))

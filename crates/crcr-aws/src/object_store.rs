@@ -13,7 +13,7 @@ use aws_types::service_config::ServiceConfigKey;
 use bytes::{Bytes, BytesMut};
 use url::Url;
 
-use crate::credentials;
+use crate::credentials::with_sendable_credentials;
 use crate::sdk_error::sdk_cause;
 
 /// S3's limit, in bytes.
@@ -71,7 +71,7 @@ impl ObjectStore {
             Place::Folder(folder) => Ok(Self::Folder(folder.into())),
             Place::S3 { bucket, prefix } => {
                 let shared = aws_config::defaults(BehaviorVersion::latest()).load().await;
-                let shared = credentials::checked(shared);
+                let shared = with_sendable_credentials(shared);
                 Ok(Self::S3(S3Prefix::new(bucket, prefix, &shared)))
             }
         }

@@ -10,7 +10,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use crcr_artifacts::unpack::free_space;
-use crcr_aws::credentials::checked;
+use crcr_aws::credentials::with_sendable_credentials;
 use crcr_aws::sdk_error::sdk_cause;
 use crcr_github::SecureUrl;
 use crcr_github::http::root_cause;
@@ -280,7 +280,7 @@ pub(crate) async fn default_credentials() -> Result<Credentials, String> {
     let ask = async {
         let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(2)).build();
         let loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts);
-        let config = checked(loader.load().await);
+        let config = with_sendable_credentials(loader.load().await);
         let provider = config.credentials_provider().ok_or("it has no places")?;
         provider.provide_credentials().await.map_err(|error| sdk_cause(&error))
     };

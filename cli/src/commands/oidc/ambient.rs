@@ -9,7 +9,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sts::config::Region;
-use crcr_aws::credentials::checked;
+use crcr_aws::credentials::with_sendable_credentials;
 use crcr_aws::sdk_error::sdk_cause;
 
 use crate::cli::oidc::ConfigureArgs;
@@ -50,7 +50,7 @@ async fn ask(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
         let endpoint = inputs::endpoint("sts-endpoint", text)?;
         loader = loader.endpoint_url(endpoint.as_str().trim_end_matches('/'));
     }
-    let config = checked(loader.load().await);
+    let config = with_sendable_credentials(loader.load().await);
     let none = || invalid("the machine has no AWS credentials");
     let provider = config.credentials_provider().ok_or_else(none)?;
     let credentials = provider.provide_credentials().await.map_err(|error| match &error {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_secretsmanager::{Client, config};
-use crcr_aws::credentials::checked;
+use crcr_aws::credentials::with_sendable_credentials;
 
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         .timeout_config(timeouts)
         .load()
         .await;
-    let mut own = config::Builder::from(&checked(shared));
+    let mut own = config::Builder::from(&with_sendable_credentials(shared));
     if let Some(endpoint) = env.get(env_vars::AWS_ENDPOINT_URL_SECRETS_MANAGER) {
         own = own.endpoint_url(endpoint);
     }

@@ -8,7 +8,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_s3::error::ConnectorError;
-use crcr_aws::credentials::sendable;
+use crcr_aws::credentials::sendable_credentials;
 use crcr_aws::sdk_error::sdk_cause;
 use tokio::sync::Mutex;
 
@@ -73,7 +73,7 @@ impl CachedCredentials {
             tokio::time::timeout(PROVIDER_TIMEOUT, self.provider.provide_credentials()).await;
         match result.map_err(|_| CredentialsError::provider_timed_out(PROVIDER_TIMEOUT))? {
             Ok(credentials) => {
-                let credentials = sendable(credentials)?;
+                let credentials = sendable_credentials(credentials)?;
                 state.last = Some(credentials.clone());
                 Ok(credentials)
             }
