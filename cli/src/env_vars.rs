@@ -10,8 +10,8 @@ use crate::failure::Failure;
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Skips names that aren't UTF-8. A value that isn't has a sign in place of what can't be read: left out, it would be
-    /// replaced by a default.
+    /// Skips names that aren't UTF-8. In such a value, U+FFFD stands for what can't be read. Were the value skipped, a
+    /// default would silently take its place.
     pub fn from_process() -> Self {
         Self(
             std::env::vars_os()

@@ -551,7 +551,7 @@ async fn delivery_that_no_backend_takes_is_listed_with_no_dispatch() {
 }
 
 #[test]
-fn store_that_is_none_is_called_so_once_with_what_to_check() {
+fn file_that_is_not_a_store_is_told_once_with_what_to_check() {
     let (_, stderr) = place().run_to(2, &["relay", "sweep", "--store", "sqlite:allowlist.yml"]);
     insta::assert_snapshot!(stderr, @r"
     error[store-unavailable]: the store can't be used

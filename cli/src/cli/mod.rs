@@ -197,8 +197,8 @@ impl CliCommand {
 ///
 /// A composite action hands each of its inputs over as `INPUT_<NAME>`, dashes as underscores, and
 /// each is a flag of the same name. A flag on the command line wins; an empty value, in the
-/// environment or on the command line, counts as absent. Of an input, so does a blank one, and a
-/// boolean may be written in the ways that GitHub's library takes.
+/// environment or on the command line, counts as absent. So does an input of white space only. A
+/// boolean input may be `True` or `TRUE`, too, as in GitHub's own library.
 pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
     let args = with_inputs(without_help_and_version(args), env);
     Cli::from_arg_matches(&definition().try_get_matches_from(args)?)

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 
 use super::{DataFormat, time};
 
-/// Exactly one of them is needed. Then a command line with neither is told of both.
+/// A group of which exactly one is needed. If both are missing, clap's message names both, which it doesn't do for
+/// `required_unless_present`.
 fn one_of(args: [&'static str; 2]) -> ArgGroup {
     ArgGroup::new("one_of").args(args).required(true)
 }

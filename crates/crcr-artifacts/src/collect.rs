@@ -49,7 +49,7 @@ pub struct CollectedFiles {
     pub loops: Vec<PathBuf>,
     /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
-    /// What this user may not read, or what has a name that no store takes, and why.
+    /// What can't be stored, and why: this user may not read it, or no store takes its name.
     pub unreadable: Vec<(PathBuf, String)>,
     /// Lines of the patterns that match none of the files.
     pub unmatched: Vec<String>,

@@ -103,7 +103,7 @@ fn file_that_cannot_be_loaded_is_one_failed_suite() {
 }
 
 #[test]
-fn what_a_tool_calls_a_test_and_is_none_is_a_failed_suite() {
+fn element_that_is_not_of_a_test_is_a_failed_suite() {
     for (tool, names) in [
         ("ant", &["BrokenEndTest", "BrokenSetupTest"][..]),
         ("bun-hooks", &["(unnamed)", "(unnamed)"][..]),

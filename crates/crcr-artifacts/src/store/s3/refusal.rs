@@ -160,7 +160,7 @@ where
                     || is_web_page(response)
                     || (has_text
                         && error.code().is_none()
-                        && has_reason(response.status().as_u16()))
+                        && needs_code(response.status().as_u16()))
             }),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,
@@ -193,9 +193,9 @@ fn skew(response: &HttpResponse) -> Option<String> {
     (minutes >= 15).then(|| format!("{SKEWED} by {minutes} minutes"))
 }
 
-/// Whether S3 gives a code with this status, to all requests but HEAD. What only says "Forbidden" or "no route" is of
-/// something in between.
-fn has_reason(status: u16) -> bool {
+/// Whether an answer of S3 with this status has a code, except to a HEAD. One without a code, such as "no route", comes
+/// from something in between.
+fn needs_code(status: u16) -> bool {
     matches!(status, 403 | 404)
 }
 
@@ -238,7 +238,7 @@ impl From<&http::HttpError> for S3Refusal {
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         let region = region.map(str::to_owned);
         let region = region.or_else(|| error.as_ref()?.region.clone());
-        let is_web_page = is_web_page || (error.is_none() && has_reason(status.as_u16()));
+        let is_web_page = is_web_page || (error.is_none() && needs_code(status.as_u16()));
         Self {
             status: Some(status.as_u16()),
             code: error.as_ref().map(|error| one_line(&error.code)),
