@@ -11,7 +11,7 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
 use crcr_testkit::fault::{FaultProxy, Rule, s3_error, web_page};
-use crcr_testkit::s3::S3Server;
+use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 
 use crate::artifact_download::{World, zip};
 use crate::artifact_upload::{noise, step, with_github};
@@ -275,6 +275,19 @@ fn missing_route_is_not_told_as_a_missing_artifact() {
             assert!(ran.stderr.contains(text), "{}", ran.report());
         }
     }
+}
+
+#[test]
+fn web_page_in_place_of_the_region_is_not_told_as_a_missing_bucket() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(web_page(404));
+    let args = ["--path", "dist", "--fallback", "never", "--s3-bucket", "artifacts"];
+    let step = step(&args).arg("--s3-endpoint").arg(proxy.url().as_str());
+    let step = step.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+    let ran = step.env("CRCR_RETRY_SECONDS", "1").run().expect_code(2);
+    let text = "answered 404, or the endpoint isn't that of S3";
+    assert!(ran.stderr.contains(text), "{}", ran.report());
 }
 
 #[test]

@@ -205,10 +205,10 @@ impl S3Store {
             }
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
-                    Some(status) if refusal.is_web_page => format!(
-                        "something in between answered {status}, or the endpoint isn't that of S3{}",
-                        leads_to.as_deref().map(|to| format!("; {to}")).unwrap_or_default()
-                    ),
+                    Some(status) if refusal.is_web_page => {
+                        let leads_to = leads_to.as_deref().map(|to| format!("; {to}"));
+                        format!("{}{}", not_of_s3(status), leads_to.unwrap_or_default())
+                    }
                     Some(status) => text(&status.to_string()),
                     None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
                     None => message.clone(),
@@ -447,16 +447,22 @@ async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
         Ok(output) => return Ok(output.bucket_region().unwrap_or(DEFAULT).to_owned()),
         Err(refusal) => refusal,
     };
-    let Some(status) = refusal.status else {
-        let history = refusal.history.map(|history| format!(" ({history})")).unwrap_or_default();
-        let message = format!("{}{history}", refusal.message);
-        return Err(StoreError::Unreachable { store: STORE, message });
+    let unreachable = |message: &str| {
+        let history = refusal.history.as_ref().map(|history| format!(" ({history})"));
+        let message = format!("{message}{}", history.unwrap_or_default());
+        Err(StoreError::Unreachable { store: STORE, message })
     };
-    match refusal.region {
-        Some(region) => Ok(region),
-        None if status == 404 => Err(StoreError::MissingBucket(config.bucket.clone())),
-        None => Ok(DEFAULT.to_owned()),
+    match (&refusal.region, refusal.status) {
+        (_, None) => unreachable(&refusal.message),
+        (Some(region), _) => Ok(region.clone()),
+        (None, Some(404)) if refusal.is_web_page => unreachable(&not_of_s3(404)),
+        (None, Some(404)) => Err(StoreError::MissingBucket(config.bucket.clone())),
+        (None, Some(_)) => Ok(DEFAULT.to_owned()),
     }
+}
+
+fn not_of_s3(status: u16) -> String {
+    format!("something in between answered {status}, or the endpoint isn't that of S3")
 }
 
 #[cfg(test)]
