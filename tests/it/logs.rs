@@ -54,7 +54,7 @@ fn log_without_a_telling_line_is_no_error_and_a_missing_file_is() {
     let run = Crcr::new(&["logs", "classify", "logs"]);
     fs::create_dir(run.folder().join("logs")).unwrap();
     let ran = run.run().expect_code(0);
-    assert!(ran.stderr.contains("no log is in `logs`"), "{}", ran.report());
+    assert!(ran.stderr.contains("no logs in `logs`"), "{}", ran.report());
 }
 
 /// `crcr logs fetch … | head` ends quietly, as every other command does.

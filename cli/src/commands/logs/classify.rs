@@ -40,7 +40,7 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
         let found =
             classify_all(file, &rules, &baseline).map_err(|error| unreadable(file, error))?;
         if found.is_empty() {
-            printer.notice(&format!("no log is in `{file}`"));
+            printer.notice(&format!("no logs in `{file}`"));
         }
         results.extend(found);
     }
