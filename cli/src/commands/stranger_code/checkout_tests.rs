@@ -327,7 +327,7 @@ fn payload_that_no_relay_sends_is_of_a_stranger_where_it_hands_on_a_strangers_wo
     }
     for (data, expected) in [
         ("{\"event_type\": \"other\"}", &[][..]),
-        ("{\"event_type\": \"o-\" + kind}", &["untrusted-expression"]),
+        ("{\"event_type\": \"o-\" + kind}", &["untrusted-expression"][..]),
     ] {
         let script = script.replace("-f event_type=release -f", &format!("-d {data} -f"));
         assert_eq!(found(release, &echo(".a"), &script), expected, "{data}");
