@@ -124,6 +124,11 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
     let status = status.unwrap_or("200 OK").to_owned();
     let mut stream = stream;
     let _ = write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\n");
+    if status.starts_with("404") {
+        // As GitHub says it; the program's own answer has no text.
+        let _ = write!(stream, "content-type: text/plain\r\n\r\nRepository not found.");
+        return;
+    }
     let _ = stream.write_all(&answer);
 }
 
