@@ -1,11 +1,11 @@
-//! Whether a dispatch goes out now, later, or not at all, as the backend's file says.
+//! Whether a dispatch goes out now, later, or not at all: what the backend's file says, and what the backend has got already.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::protocol::event::PullRequestAction;
+use crcr_domain::protocol::event::{EventName, PullRequestAction};
 use crcr_store::{
     BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
     read_records,
@@ -133,11 +133,33 @@ fn accepted_at(relay: &Relay, dispatch: &Dispatch) -> Timestamp {
     Timestamp::from_millisecond(dispatch.order).unwrap_or_else(|_| relay.now())
 }
 
-async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
-    let Some(number) = dispatch.pull_request else { return Ok(false) };
+/// What is known of the pull request of a dispatch.
+async fn pull_of(relay: &Relay, dispatch: &Dispatch) -> Result<Option<PullRecord>, StoreError> {
+    let Some(number) = dispatch.pull_request else { return Ok(None) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
-    Ok(pull.value.is_some_and(|pull| pull.is_closed))
+    Ok(read_record::<PullRecord>(relay.store.as_ref(), key).await?.value)
+}
+
+/// The later delivery of the pull request that the backend has got, if there is one: GitHub may have refused this
+/// dispatch until then. A backend takes what comes last for the newest, and cancels the run of what came before.
+pub(crate) async fn overtaken_by(
+    relay: &Relay,
+    dispatch: &Dispatch,
+) -> Result<Option<String>, StoreError> {
+    // What somebody asked for is sent, unless nothing is built for it: then it would only cancel a run.
+    let is_wanted = dispatch.is_asked_for && dispatch.is_about_commit();
+    if is_wanted || dispatch.event != EventName::PullRequest {
+        return Ok(None);
+    }
+    let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
+    let Some(pull) = pull_of(relay, dispatch).await?.filter(is_of_head) else { return Ok(None) };
+    let mut later = later_of_pull(relay, &pull, dispatch).await?.into_iter();
+    let sent = later.find(|one| one.sent_at().is_some() && one.order > dispatch.order);
+    Ok(sent.map(|one| one.delivery))
+}
+
+async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    Ok(pull_of(relay, dispatch).await?.is_some_and(|pull| pull.is_closed))
 }
 
 /// Whether the backend has got the same head with another event of the pull request, or will get it with a later one.
@@ -146,11 +168,8 @@ async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreErro
 /// run. A required check is also about the branch that the head is merged into, and about a pull request that is ready
 /// for review: what was sent last has to be about these, too.
 async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
-    let Some(number) = dispatch.pull_request else { return Ok(false) };
-    let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
-    let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
+    let Some(pull) = pull_of(relay, dispatch).await?.filter(is_of_head) else { return Ok(false) };
     let others = others_of_pull(relay, &pull, dispatch).await?;
     let is_required = is_required(relay, dispatch);
     let is_same = |other: &Dispatch| {
@@ -183,17 +202,29 @@ async fn others_of_pull(
     let older = pull.older.iter().flat_map(|older| &older.deliveries);
     let others = pull.deliveries.iter().chain(older).filter(|id| **id != dispatch.delivery);
     let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
-    let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-    Ok(others.into_iter().filter_map(|read| read.value).collect())
+    dispatches_with(relay, keys).await
+}
+
+/// The backend's dispatches of the pull request's head after this one, the newest first.
+async fn later_of_pull(
+    relay: &Relay,
+    pull: &PullRecord,
+    dispatch: &Dispatch,
+) -> Result<Vec<Dispatch>, StoreError> {
+    let later = pull.deliveries.iter().rev().take_while(|id| **id != dispatch.delivery);
+    let keys = later.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
+    dispatches_with(relay, keys).await
+}
+
+async fn dispatches_with(relay: &Relay, keys: Vec<StoreKey>) -> Result<Vec<Dispatch>, StoreError> {
+    let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    Ok(known.into_iter().filter_map(|read| read.value).collect())
 }
 
 /// Whether the backend was sent a head of the pull request. A run of it may go on, and learns that the pull request was
 /// closed, even if the backend takes no drafts and the pull request is one now, or its newest head concerns others.
 async fn was_sent_a_head(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
-    let Some(number) = dispatch.pull_request else { return Ok(false) };
-    let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
-    let Some(pull) = pull.value else { return Ok(false) };
+    let Some(pull) = pull_of(relay, dispatch).await? else { return Ok(false) };
     let others = others_of_pull(relay, &pull, dispatch).await?;
     Ok(others.iter().any(|other| other.is_about_commit() && other.sent_at().is_some()))
 }
@@ -201,15 +232,9 @@ async fn was_sent_a_head(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Sto
 /// Whether a draft has become ready for review, and the event that said so isn't dispatched to the backend because its
 /// file wasn't known then.
 async fn is_ready_meanwhile(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
-    let Some(number) = dispatch.pull_request else { return Ok(false) };
-    let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     let is_of_head = |pull: &PullRecord| pull.is_ready && pull.head_sha == dispatch.head_sha;
-    let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
-    let later = pull.deliveries.iter().rev().take_while(|id| **id != dispatch.delivery);
-    let keys = later.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
-    let later = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-    Ok(later.iter().all(|read| read.value.is_none()))
+    let Some(pull) = pull_of(relay, dispatch).await?.filter(is_of_head) else { return Ok(false) };
+    Ok(later_of_pull(relay, &pull, dispatch).await?.is_empty())
 }
 
 /// Whether a changed file concerns the backend. If the files can't be had, it does.

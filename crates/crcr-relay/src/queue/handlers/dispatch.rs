@@ -12,7 +12,7 @@ use crcr_store::{
 };
 use jiff::Timestamp;
 
-use super::{head, supersede};
+use super::head;
 use crate::probes::backend_file::{self, BackendFile};
 use crate::probes::dispatch_filter::{self, FilterDecision};
 use crate::queue::record_dispatch_change;
@@ -73,9 +73,7 @@ pub(crate) async fn run(
             return record_not_sent(relay, task, read, &status, why.reason()).await;
         }
     }
-    if !dispatch.is_asked_for
-        && let Some(by) = supersede::overtaken_by(relay, dispatch).await?
-    {
+    if let Some(by) = dispatch_filter::overtaken_by(relay, dispatch).await? {
         return record_superseded(relay, task, read, by).await;
     }
     if breaker::withholds(relay, dispatch).await? {

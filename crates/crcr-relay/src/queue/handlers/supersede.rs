@@ -2,7 +2,6 @@
 
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::protocol::event::EventName;
 use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
 
 use super::head;
@@ -10,28 +9,7 @@ use crate::limits;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, DeliveryRecord, PullRecord};
-
-/// The later delivery of the pull request that the backend has got, if it has: GitHub may have refused the dispatch of
-/// an earlier event until then. A backend takes what comes last for the newest, and cancels the run of what came before.
-pub(crate) async fn overtaken_by(
-    relay: &Relay,
-    dispatch: &Dispatch,
-) -> Result<Option<String>, StoreError> {
-    let is_of_pull = dispatch.event == EventName::PullRequest;
-    let Some(number) = dispatch.pull_request.filter(|_| is_of_pull) else { return Ok(None) };
-    let store = relay.store.as_ref();
-    let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(store, key).await?;
-    let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
-    let Some(pull) = pull.value.filter(is_of_head) else { return Ok(None) };
-    let later = pull.deliveries.iter().rev().take_while(|id| **id != dispatch.delivery);
-    let keys = later.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
-    let later = read_records::<Dispatch>(store, keys).await?;
-    let mut later = later.into_iter().filter_map(|read| read.value);
-    let sent = later.find(|one| one.sent_at().is_some() && one.order > dispatch.order);
-    Ok(sent.map(|one| one.delivery))
-}
+use crate::state_records::{self, DeliveryRecord};
 
 /// Cancels the dispatches of `older`, or has a task cancel them if there are many: GitHub waits ten seconds
 /// for the answer to a webhook. Until that task comes to a dispatch, the delivery's record keeps it from being

@@ -487,3 +487,25 @@ async fn closing_that_github_did_not_take_is_not_sent_after_the_reopening() {
     assert_eq!(world.dispatched(), Vec::<String>::new(), "it would cancel the run");
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
+
+#[tokio::test]
+async fn closing_that_was_given_up_is_not_sent_after_the_reopening_if_an_operator_redelivers_all() {
+    let world = World::new().await;
+    world.event("opened").await;
+    world.github.state().world.take_dispatches();
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    world.work_giving_up("acme/four").await;
+    world.change(|pull| pull.open = true);
+    world.event("reopened").await;
+    let four = received(&world)("acme/four");
+    assert_eq!(four.client_payload["payload"]["action"], "reopened");
+    let (store, relay) = (world.relay.store.as_ref(), &world.relay);
+    let again = deliveries::redeliver_all(store, relay.now(), limits::RECORD_RETENTION);
+    assert_eq!(again.await.unwrap().requeued, 1);
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "it would cancel the run");
+    four.complete(&world, "success").await;
+    world.wait(Duration::from_secs(600)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
