@@ -190,8 +190,8 @@ fn rate_limit_end(
         let reset = reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE);
         return Some(reset.min(now + LIMIT_PERIOD));
     }
-    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do. The primary limit
-    // only has its text if a proxy takes the headers away.
+    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do. Where a
+    // proxy takes the headers away, only the text tells of the primary limit.
     let message = message.to_lowercase();
     let is_limit = ["rate limit", "abuse detection"].iter().any(|it| message.contains(it));
     is_limit.then_some(now + DEFAULT_PAUSE)

@@ -263,8 +263,8 @@ impl RestClient {
         })
     }
 
-    /// Whether GitHub did what `request` asks, for a caller that uses nothing else of the answer. GitHub's own with 200
-    /// is JSON; a proxy in between also answers with a text, or with nothing.
+    /// Fails if the answer isn't GitHub's, for a caller that doesn't read it. With 200, GitHub answers JSON; a proxy in
+    /// between may answer with a text, or with nothing, and GitHub has done nothing then.
     pub(crate) async fn confirm(
         &self,
         request: &RestRequest,

@@ -205,7 +205,7 @@ async fn rate_limits_of_both_kinds_say_when_they_end() {
 }
 
 #[tokio::test]
-async fn a_proxys_200_is_no_dispatch_and_no_change_of_a_check_run() {
+async fn an_empty_200_of_a_proxy_confirms_neither_a_dispatch_nor_a_check_run() {
     let (github, app) = set_up();
     let sha = "a1".repeat(20);
     world(&github).add_commit(REPO, &sha);

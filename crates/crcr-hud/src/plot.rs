@@ -37,7 +37,7 @@ impl Unit {
         }
     }
 
-    /// A value of the axis. It isn't rounded to whole seconds or minutes: the middle of 13 s and 16 s isn't 14 s.
+    /// A value of the axis, which isn't rounded to whole seconds or minutes: half-way between 13 s and 16 s is 14.5 s.
     fn tick(self, value: f64) -> String {
         if self != Self::Seconds {
             return self.text(value);
@@ -207,7 +207,7 @@ fn step(unit: Unit, span: f64) -> f64 {
         [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|step| *step >= wanted)
     };
     let fitting = match unit {
-        // Most tests take milliseconds.
+        // Most tests take milliseconds. A line at zero has a step of 1 s.
         Unit::Seconds if (1e-6..=0.5).contains(&wanted) => round().map(|step| step.max(0.001)),
         Unit::Seconds => SECONDS.into_iter().find(|step| *step >= wanted).or_else(round),
         Unit::Share => round().map(|step| step.max(0.01)),

@@ -32,7 +32,9 @@ struct DispatchOutcome {
     pull_request: Option<u64>,
     /// `None` for upstream's own events, and [`NEWCOMERS`] for who hasn't contributed to upstream before.
     author: Option<String>,
-    /// When it was sent, or put into the queue if it never was. One that is sent again tells of the backend as it is then.
+    /// When it was last sent, or put into the queue if it never was. A dispatch that is sent again tells how the backend is
+    /// then, and not when its event came.
+    /// Stored under the name that it had before.
     #[serde(rename = "enqueued_at")]
     begun_at: Timestamp,
     infrastructure_failed: bool,
@@ -104,8 +106,8 @@ pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
 }
 
 /// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this
-/// dispatch is the next trial; so is one that somebody asked for. One that expects no report, such as of a pull request
-/// that was closed, would take a trial's place and never tell whether the backend works, and nothing is built for it.
+/// dispatch is the next trial; so is one that somebody asked for. A dispatch that expects no report, such as that of a
+/// closed pull request, is always sent: as a trial it would never tell whether the backend works.
 pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Dispatch { repo, delivery, is_asked_for, .. } = dispatch;
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };

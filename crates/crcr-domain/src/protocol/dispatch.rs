@@ -136,7 +136,7 @@ pub enum DispatchStatus {
     Sent {
         at: Timestamp,
     },
-    /// A newer head of the pull request arrived before it was sent, or the backend got a later event before.
+    /// Not sent: a newer head of the pull request arrived, or the backend had already got a later event of it.
     Superseded {
         /// The delivery that replaced it.
         by: String,

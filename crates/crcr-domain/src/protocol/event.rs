@@ -318,6 +318,12 @@ impl EventFilter {
         self.upstream.eq_ignore_ascii_case(name)
     }
 
+    /// Whether a label has the prefix of those that request check runs.
+    pub fn asks_for_check_runs(&self, label: &str) -> bool {
+        let start = label.get(..self.label_prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(&self.label_prefix))
+    }
+
     fn is_landed_label(&self, name: &str) -> bool {
         self.landed_label.eq_ignore_ascii_case(name)
     }
@@ -381,9 +387,7 @@ fn pull_request(
     filter: &EventFilter,
 ) -> Result<Option<UpstreamEvent>, EventError> {
     let label = raw.label.map(|label| label.name).unwrap_or_default();
-    let prefixed = label
-        .get(..filter.label_prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(&filter.label_prefix));
+    let prefixed = filter.asks_for_check_runs(&label);
     let action = match raw.action.as_str() {
         "opened" => PullRequestAction::Opened,
         "reopened" => PullRequestAction::Reopened,

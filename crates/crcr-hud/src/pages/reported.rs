@@ -25,7 +25,7 @@ use crate::view::View;
 const PER_PAGE: usize = 100;
 /// Days that are read for a page, of those that have such jobs; older ones are on the next.
 const MAX_DAYS_READ: usize = 7;
-/// The same for one backend: all of the longest window, or a count could lead to a page without rows.
+/// The same for one backend: all days of the longest window, so that no count leads to a page without rows.
 const MAX_DAYS_OF_BACKEND: usize = 31;
 /// Rows of one moment that pages are turned through.
 const MAX_SKIP: usize = 100_000;

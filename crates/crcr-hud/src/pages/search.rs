@@ -146,7 +146,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<Searc
 pub(crate) async fn find(hud: &Hud, (): (), query: SearchQuery) -> Result<SearchResult, PageError> {
     let text = query.text();
     let bare = pasted::without_wrapping(&text);
-    // An address ends where the sentence around it goes on; signs may be part of anything else.
+    // Signs at its end are never part of an address, but may be part of any other name.
     let mut tried = if bare.contains("://") { vec![bare] } else { vec![&*text, bare] };
     tried.dedup();
     tried.retain(|text| !text.is_empty());

@@ -2,7 +2,7 @@
 //! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
 
 use crcr_domain::RepoName;
-use crcr_domain::protocol::event::is_sha;
+use crcr_domain::protocol::event::{EventFilter, is_sha};
 use crcr_github::branches_pulls::OPEN_PULLS_PER_PAGE;
 use crcr_store::{CommitOutcome, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
@@ -85,7 +85,7 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     Ok(is_last)
 }
 
-/// Makes up the webhook of a pull request if its head is missing. `since_at`: when this relay began to look.
+/// Makes up the webhook of a pull request whose head, state or label is missing. `since_at`: when this relay began to look.
 async fn make_up(
     relay: &Relay,
     pull: &Value,
@@ -99,9 +99,9 @@ async fn make_up(
     if !known.value.as_ref().is_some_and(is_dispatched) {
         known.value = take_over(relay, &known, missing.number).await?;
     }
-    let prefix = &relay.config.event_filter.label_prefix;
+    let filter = &relay.config.event_filter;
     let (action, label) = match &known.value {
-        Some(known) => match missing.unheard_event(known, prefix) {
+        Some(known) => match missing.unheard_event(known, filter) {
             Some(event) => event,
             None => return Ok(()),
         },
@@ -189,7 +189,7 @@ impl MissingHead {
     fn unheard_event<'a>(
         &'a self,
         known: &'a PullRecord,
-        prefix: &str,
+        filter: &EventFilter,
     ) -> Option<(&'static str, Option<&'a str>)> {
         if known.updated_at > self.updated_at {
             return None;
@@ -200,7 +200,7 @@ impl MissingHead {
         if let Some(action) = self.unheard_action(known).filter(is_later) {
             return Some((action, None));
         }
-        self.unheard_label(known, prefix).map(|(action, label)| (action, Some(label)))
+        self.unheard_label(known, filter).map(|(action, label)| (action, Some(label)))
     }
 
     fn unheard_action(&self, known: &PullRecord) -> Option<&'static str> {
@@ -217,19 +217,19 @@ impl MissingHead {
         }
     }
 
-    /// A label for check runs that was set or removed since, and the event that says so: it tells of all others, too.
+    /// The event of a label for check runs that was set or removed since. If there are several, one event is enough: it has
+    /// all labels of the pull request.
     fn unheard_label<'a>(
         &'a self,
         known: &'a PullRecord,
-        prefix: &str,
+        filter: &EventFilter,
     ) -> Option<(&'static str, &'a str)> {
         if self.updated_at < known.labels_at {
             return None;
         }
         let lacking = |labels: &'a [String], others: &[String]| {
             let is_asking = |label: &&String| {
-                let start = label.get(..prefix.len());
-                start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+                filter.asks_for_check_runs(label)
                     && !others.iter().any(|other| other.eq_ignore_ascii_case(label))
             };
             labels.iter().find(is_asking).map(String::as_str)

@@ -129,8 +129,8 @@ async fn record(
     commit(relay, batch).await
 }
 
-/// Whether the check run of a dispatch without one is open: another replica has shown it by the allowlist of before, and
-/// stopped before it read the new one.
+/// Whether GitHub still shows an open check run of a dispatch that has none any more: another replica made it by an older
+/// version of the allowlist, and stopped before it read the newest.
 async fn has_open_check_run(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let name = check_name(&dispatch.repo.key(), None);
     let key = state_records::check_run_key(&dispatch.head_sha, &name);
