@@ -32,8 +32,8 @@ struct DispatchOutcome {
     pull_request: Option<u64>,
     /// `None` for upstream's own events, and [`NEWCOMERS`] for who hasn't contributed to upstream before.
     author: Option<String>,
-    /// When it was last sent, or put into the queue if it never was. A dispatch that is sent again tells how the backend is
-    /// then, and not when its event came.
+    /// When it was last sent or run again, or put into the queue if it never was. A dispatch that is run again tells how
+    /// the backend is then, and not when its event came.
     /// Stored under the name that it had before.
     #[serde(rename = "enqueued_at")]
     begun_at: Timestamp,
@@ -135,10 +135,10 @@ pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Store
     withheld.await
 }
 
-/// Records the outcome of a dispatch.
+/// Records the outcome of a dispatch, which was sent or run again at `begun_at`.
 pub async fn note_outcome(
     relay: &Relay,
-    dispatch: &Dispatch,
+    (dispatch, begun_at): (&Dispatch, Timestamp),
     infrastructure_failed: bool,
 ) -> Result<BreakerChange, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(BreakerChange::None) };
@@ -153,7 +153,7 @@ pub async fn note_outcome(
                 true => author.to_ascii_lowercase(),
                 false => NEWCOMERS.to_owned(),
             }),
-            begun_at: dispatch.sent_at().unwrap_or(dispatch.enqueued_at),
+            begun_at,
             infrastructure_failed,
         });
         let change = match (before.is_open(threshold), after.is_open(threshold)) {

@@ -141,7 +141,7 @@ async fn breaker_state(
     }
     let mut change = BreakerChange::None;
     if is_verdict {
-        change = breaker::note_outcome(relay, dispatch, failed).await?;
+        change = breaker::note_outcome(relay, (dispatch, head.begun_at(dispatch)), failed).await?;
     }
     Ok((change, failed && breaker::is_open(relay, &head.repo).await?))
 }

@@ -207,6 +207,16 @@ impl Head {
         jobs.filter(|job| job.state == JobState::Lost)
     }
 
+    /// When the last re-run of a dispatch was first heard of. Without one: when it was sent, or else put into the queue.
+    pub(crate) fn begun_at(&self, dispatch: &Dispatch) -> Timestamp {
+        let sent_at = dispatch.sent_at().unwrap_or(dispatch.enqueued_at);
+        let own = self.dispatches.iter().filter(|(one, _)| one.delivery == dispatch.delivery);
+        let reruns = own
+            .flat_map(|(_, jobs)| jobs)
+            .filter(|job| job.id.run_attempt > 1 && proof(dispatch, job) == ProofStatus::Proven);
+        reruns.map(|job| job.heard_at).fold(sent_at, Timestamp::max)
+    }
+
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
     /// `None` while that is open, and if it isn't known: a run may have hung until its author's next push cancelled it.
     pub(crate) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {

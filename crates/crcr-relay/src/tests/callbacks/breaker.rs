@@ -153,6 +153,34 @@ async fn rerun_that_passes_closes_the_breaker_although_its_pull_request_is_an_ol
     assert_eq!(world.dispatched(), ["acme/four"], "the backend works again");
 }
 
+/// GitHub runs the job again, for which nothing is dispatched.
+#[tokio::test]
+async fn new_attempt_that_passes_closes_the_breaker_although_its_pull_request_is_an_older_one() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
+    push(&world, HEAD).await;
+    let four = received(&world)("acme/four");
+    four.complete(&world, "timed_out").await;
+    for digit in ["b", "c", "d"] {
+        world.later(MINUTE);
+        push(&world, &digit.repeat(40)).await;
+    }
+    world.dispatched();
+    world.work_after(121 * MINUTE).await;
+    push(&world, &"e".repeat(40)).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "the breaker is open");
+    press_rerun(&world).await;
+    assert_eq!(world.github.state().world.take_reruns().len(), 1);
+    let again = Downstream { attempt: 2, ..four };
+    again.on_github(&world, "in_progress", None);
+    world.wait(MINUTE).await;
+    again.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(shown(&world, HEAD).0.as_deref(), Some("success"));
+    push(&world, &"f".repeat(40)).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "the backend works again");
+}
+
 #[tokio::test]
 async fn withheld_dispatch_that_an_operator_redelivers_is_sent() {
     let (world, heads) = world_with_open_breaker().await;
