@@ -154,10 +154,11 @@ impl<R: Read> LogReader<R> {
     /// Replaces the content of `chunk` by the next part of the log. `false` after the end.
     pub(crate) fn read(&mut self, chunk: &mut RawChunk) -> io::Result<bool> {
         let bytes = &mut chunk.bytes;
-        bytes.clear();
-        bytes.append(&mut self.rest);
-        let mut filled = bytes.len();
+        let mut filled = self.rest.len();
+        // What was in the buffer before is overwritten, so that it isn't filled with zeros each time.
         bytes.resize(CHUNK_BYTES, 0);
+        bytes[..filled].copy_from_slice(&self.rest);
+        self.rest.clear();
         while !self.is_at_end && filled < CHUNK_BYTES {
             match self.input.read(&mut bytes[filled..]) {
                 Ok(0) => self.is_at_end = true,

@@ -376,9 +376,8 @@ impl RuleReader<'_> {
         for (key, value) in document.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("rule", DeValue::Array(entries)) => {
-                    for entry in entries.iter() {
-                        rules.extend(self.rule(entry));
-                    }
+                    let entries: Vec<&Spanned<DeValue<'_>>> = entries.iter().collect();
+                    rules.extend(self.rules(&entries));
                 }
                 ("extends", DeValue::String(name)) if name == "starter" => extends_starter = true,
                 ("rule", _) => {
@@ -408,6 +407,25 @@ impl RuleReader<'_> {
             rules.extend(starter.read().into_iter().filter(|rule| !own.contains(&rule.name)));
         }
         rules
+    }
+
+    /// Half of them are read by another thread: those that `crcr` comes with take 30 ms, as long as 10 MB of a log.
+    fn rules(&mut self, entries: &[&Spanned<DeValue<'_>>]) -> Vec<LogRule> {
+        let (text, is_tested) = (self.text, self.is_tested);
+        let read = |entries: &[&Spanned<DeValue<'_>>]| {
+            let mut reader = RuleReader { text, is_tested, findings: vec![] };
+            let rules: Vec<LogRule> =
+                entries.iter().filter_map(|entry| reader.rule(entry)).collect();
+            (rules, reader.findings)
+        };
+        let (first, second) = entries.split_at(entries.len() / 2);
+        let (first, second) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| read(first));
+            let second = read(second);
+            (first.join().expect("reading rules doesn't panic"), second)
+        });
+        self.findings.extend(first.1.into_iter().chain(second.1));
+        first.0.into_iter().chain(second.0).collect()
     }
 
     /// `None` if something is wrong with the rule, which is a finding then.

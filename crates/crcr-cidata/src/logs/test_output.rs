@@ -252,7 +252,9 @@ fn event(line: &[u8]) -> Option<RunnerEvent<'_>> {
             b"--- FAIL: " => Some(RunnerEvent::Failed(name(10))),
             _ => None,
         },
-        _ => event_of_xctest(text)
+        first => (*first == b'T')
+            .then(|| event_of_xctest(text))
+            .flatten()
             .or_else(|| event_of_unittest(line))
             .or_else(|| event_of_gradle(line))
             .or_else(|| is_end_of_package(line).then_some(RunnerEvent::End)),
@@ -273,7 +275,8 @@ fn event_of_surefire(text: &[u8]) -> Option<RunnerEvent<'_>> {
 
 /// `FAIL` and `exit status 1` end the tests of one of Go's packages.
 fn is_end_of_package(line: &[u8]) -> bool {
-    line == b"FAIL" || line.starts_with(b"FAIL\t") || line.starts_with(b"exit status ")
+    matches!(line[0], b'F' | b'e')
+        && (line == b"FAIL" || line.starts_with(b"FAIL\t") || line.starts_with(b"exit status "))
 }
 
 fn event_of_xctest(text: &[u8]) -> Option<RunnerEvent<'_>> {
@@ -311,7 +314,7 @@ fn event_of_unittest(line: &[u8]) -> Option<RunnerEvent<'_>> {
     match line {
         b"ok" | b"expected failure" => return Some(RunnerEvent::LastPassed(TestRunner::Unittest)),
         b"FAIL" | b"ERROR" | b"unexpected success" => return Some(RunnerEvent::LastFailed),
-        _ if line.starts_with(b"skipped '") || line.starts_with(b"skipped \"") => {
+        [b's', ..] if line.starts_with(b"skipped '") || line.starts_with(b"skipped \"") => {
             return Some(RunnerEvent::LastPassed(TestRunner::Unittest));
         }
         _ => {}
@@ -324,7 +327,8 @@ fn event_of_unittest(line: &[u8]) -> Option<RunnerEvent<'_>> {
         let is_path = class[..end].contains(&b'.') && class[..end].iter().all(is_of_path);
         is_path.then_some((name, class[end + 1..].trim_ascii()))
     };
-    if line.starts_with(b"test")
+    if line[0] == b't'
+        && line.starts_with(b"test")
         && let Some((name, said)) = after_name()
     {
         return match said.strip_prefix(b"...").map(<[u8]>::trim_ascii) {
@@ -338,7 +342,8 @@ fn event_of_unittest(line: &[u8]) -> Option<RunnerEvent<'_>> {
             Some(_) => Some(RunnerEvent::Start(TestRunner::Unittest, name)),
         };
     }
-    line.ends_with(b" ... ok").then_some(RunnerEvent::LastPassed(TestRunner::Unittest))
+    (line.last() == Some(&b'k') && line.ends_with(b" ... ok"))
+        .then_some(RunnerEvent::LastPassed(TestRunner::Unittest))
 }
 
 /// `tests/test_core.py::test_adds `, what it prints, then `PASSED`.
