@@ -178,7 +178,7 @@ impl MissingHead {
             head_sha: pull["head"]["sha"].as_str().filter(|sha| is_sha(sha))?.to_owned(),
             base_branch: pull["base"]["ref"].as_str().map(str::to_owned),
             is_ready: pull["draft"] == false,
-            labels: pull["labels"].as_array().map(|all| names(all)).unwrap_or_default(),
+            labels: pull["labels"].as_array().map(|all| label_names(all)).unwrap_or_default(),
             created_at: time("created_at")?,
             updated_at: time("updated_at")?,
         })
@@ -239,6 +239,6 @@ impl MissingHead {
     }
 }
 
-fn names(labels: &[Value]) -> Vec<String> {
+fn label_names(labels: &[Value]) -> Vec<String> {
     labels.iter().filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
 }
