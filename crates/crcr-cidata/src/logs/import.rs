@@ -29,8 +29,8 @@ struct ClassifierRule {
     pattern: String,
 }
 
-/// Turns rules into ours, in their order. They count in the section that failed. An error says where the text is no such
-/// file.
+/// Turns upstream's rules into ours, in their order; they count in the section that failed. Fails with the line where the
+/// text isn't a file of such rules.
 pub fn import_rules(text: &str) -> Result<ImportedRules, String> {
     let ClassifierRules { rule: rules } = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

@@ -134,19 +134,21 @@ fn tests_that_each_worker_of_xdist_ran_are_not_flaky() {
     assert_eq!(attempts(&of(4, failed))[4], (Failure, 2, false));
 }
 
+/// The report of a Go package whose tests have these names and results.
+fn go(results: &[(&str, &str)]) -> TestReport {
+    let cases: String = results
+        .iter()
+        .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
+        .collect();
+    read(format!(
+        "<testsuite name='p'><properties><property name='go.version' value='go1.26'/>\
+         </properties>{cases}</testsuite>"
+    ))
+}
+
 #[test]
 fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
     use TestResult::{Failure, Success};
-    let go = |results: &[(&str, &str)]| {
-        let cases: String = results
-            .iter()
-            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
-            .collect();
-        read(format!(
-            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/>\
-             </properties>{cases}</testsuite>"
-        ))
-    };
     let failed = ("A", "<failure/>");
     assert_eq!(
         attempts(&go(&[failed, ("B", ""), ("A", "")])),
@@ -169,16 +171,6 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
 #[test]
 fn subtest_of_go_that_passed_may_run_again_only_with_a_test_around_it_that_failed() {
     use TestResult::{Failure, Success};
-    let go = |results: &[(&str, &str)]| {
-        let cases: String = results
-            .iter()
-            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
-            .collect();
-        read(format!(
-            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/></properties>{cases}\
-             </testsuite>"
-        ))
-    };
     const FAIL: &str = "<failure/>";
     let again = go(&[("A", FAIL), ("A/x", ""), ("A", ""), ("A/x", "")]);
     assert_eq!(attempts(&again), [(Success, 2, true), (Success, 2, false)]);

@@ -117,7 +117,10 @@ fn failed_job_elsewhere_says_that_rerun_does_not_reach_it() {
     let content = job_content(&context(Level::L4), &shown);
     assert!(content.summary.contains("retry the job in its own CI"), "{}", content.summary);
     assert_eq!(content.external_id.as_deref(), Some("build-12:7"));
-    assert_eq!(content.details_url, None, "a build's number is no run of GitHub");
+    assert_eq!(
+        content.details_url, None,
+        "the number of a build elsewhere isn't that of a run on GitHub"
+    );
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn with_a_public_address_every_check_run_links_the_pull_requests_page() {
     let reason = "Dispatched".to_owned();
     let waiting = HeadVerdict { state: HeadState::Queued, run: None, is_foreign: false, reason };
     let shown = dispatch_content(&known, &waiting);
-    assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
+    assert_eq!(shown.details_url.as_deref(), page, "its run hasn't started");
     assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
     let shown = dispatch_content(&context(Level::L4), &waiting);
     assert_eq!(shown.details_url, None);
