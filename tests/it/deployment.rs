@@ -373,6 +373,8 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
         (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=0"], "minimum"),
         (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=0%"], "'0%'"),
         (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=2"], "less than"),
+        // Kubernetes rounds it up to two.
+        (&[values[0], values[1], "--set", "podDisruptionBudget.maxUnavailable=60%"], "less than"),
         // A part of one, as a mouse selects it.
         (&[values[0], values[1], "--set", "image.digest=sha256:abc"], "/image/digest"),
     ] {
