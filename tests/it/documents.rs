@@ -492,6 +492,10 @@ fn man_pages_cover_every_command() {
     assert_eq!(written, expected);
     let page = fs::read_to_string(ran.path("pages/crcr-artifact-upload.1")).unwrap();
     assert!(page.starts_with(".ie") && page.contains("s3\\-bucket"), "{page}");
+    // Also of those that `-h` leaves out.
+    let flags: Vec<_> = page.split("\n.TP\n").skip(1).collect();
+    let empty: Vec<_> = flags.iter().filter(|flag| flag.lines().nth(1) == Some("")).collect();
+    assert!(flags.len() > 10 && empty.is_empty(), "these flags have no text: {empty:#?}");
 }
 
 /// The id that GitHub and mdBook give a heading.
