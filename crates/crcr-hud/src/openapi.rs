@@ -1,6 +1,8 @@
-//! `/api/v1/openapi.json`: the JSON twins as OpenAPI 3.1, made from the types of the models.
+//! `/api/v1/openapi.json`: the JSON twins, made from the types of the models, and the reports of jobs, as OpenAPI 3.1.
 //!
 //! <https://spec.openapis.org/oas/v3.1.1.html>
+
+mod report;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -44,28 +46,41 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
             json!({ "get": described(operation, &address, &query, &answer) }),
         );
     }
+    paths.insert(report::ADDRESS.to_owned(), json!({ "post": report::described(&mut generator) }));
     let schemas = generator.take_definitions(true);
     json!({
         "openapi": "3.1.1",
         "info": {
             "title": "CRCR HUD", "version": env!("CARGO_PKG_VERSION"),
-            "summary": "The data of the HUD's pages",
+            "summary": "The data of the HUD's pages, and the reports of jobs",
             "description": STABILITY,
             "contact": { "name": "The operators of this relay" },
             "license": { "name": "BSD-3-Clause", "identifier": "BSD-3-Clause" },
         },
         "servers": [{ "url": "/" }],
-        "tags": [{ "name": TAG, "description": "What the pages show" }],
+        "tags": [
+            { "name": TAG, "description": "What the pages show" },
+            { "name": report::TAG, "description": "What jobs send" },
+        ],
         "paths": paths,
-        "components": { "schemas": schemas, "responses": {
-            "Problem": {
-                "description": "What is wrong, and what to do",
-                "content": { "application/json": { "schema": {
-                    "type": "object", "required": ["detail"],
-                    "properties": { "detail": { "type": "string" } },
-                } } },
-            },
-        } },
+        "components": {
+            "schemas": schemas,
+            "responses": { "Problem": problem() },
+            "securitySchemes": { (report::SECURITY): {
+                "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+                "description": "The OIDC token of the job, from GitHub or Buildkite, for the relay's audience",
+            } },
+        },
+    })
+}
+
+fn problem() -> Value {
+    json!({
+        "description": "What is wrong, and what to do",
+        "content": { "application/json": { "schema": {
+            "type": "object", "required": ["detail"],
+            "properties": { "detail": { "type": "string" } },
+        } } },
     })
 }
 

@@ -353,15 +353,55 @@ async fn api_is_described_with_every_twin_and_a_promise() {
         assert!(answer.is_object(), "{twin}: {answer}");
     }
     // As `spectral lint` wants it.
-    for (path, operation) in paths {
-        let operation = &operation["get"];
+    for (path, methods) in paths {
+        let is_report = path == "/github/callback";
+        let operation = &methods[if is_report { "post" } else { "get" }];
         let description = operation["description"].as_str().unwrap_or_default();
-        assert!(!description.is_empty() && operation["tags"] == json!(["pages"]), "{path}");
+        let tag = if is_report { "reports" } else { "pages" };
+        assert!(!description.is_empty() && operation["tags"] == json!([tag]), "{path}");
     }
     assert_eq!(bare_arrays(&document), 0, "each array says of what");
     let source = include_str!("../routes.rs");
     let twins = source.matches("\"/api/v1/").count() + source.matches("\"/api/crcr/").count();
-    assert!(paths.len() >= 15 && paths.len() < twins, "{} of {twins}", paths.len());
+    let described = paths.keys().filter(|path| path.starts_with("/api/")).count();
+    assert!(described >= 15 && described < twins, "{described} of {twins}");
+}
+
+/// Whoever has no `crcr report` for their CI writes a report by this.
+#[tokio::test]
+async fn api_describes_every_field_of_a_report_that_the_relay_reads() {
+    let site = site(vec![]).await;
+    let document = site.json("/api/v1/openapi.json").await;
+    let content = &document["paths"]["/github/callback"]["post"]["requestBody"]["content"];
+    let body = &content["application/json"]["schema"];
+    let fields = &body["properties"]["workflow"]["properties"];
+    let readers = [
+        include_str!("../../../crcr-domain/src/protocol/callback.rs"),
+        include_str!("../../../crcr-domain/src/protocol/callback/details.rs"),
+    ];
+    let names = readers.iter().flat_map(|source| source.split("get(\"").skip(1));
+    let names: BTreeSet<_> = names.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    // That is one of a failed test.
+    for name in names.iter().filter(|name| **name != "duration") {
+        assert!(fields[name].is_object(), "`{name}`");
+    }
+    let test = &document["components"]["schemas"]["FailedTest"];
+    assert!(test["properties"]["duration"].is_object(), "{test}");
+    // A report with all that is required.
+    let report = json!({
+        "delivery_id": "d", "workflow": { "status": "in_progress", "run_id": 7, "name": "CI" },
+    });
+    let keys = |value: &serde_json::Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let required = |schema: &serde_json::Value| -> BTreeSet<String> {
+        serde_json::from_value(schema["required"].clone()).unwrap()
+    };
+    assert_eq!(required(body), keys(&report));
+    assert_eq!(required(&body["properties"]["workflow"]), keys(&report["workflow"]));
+    let read = crcr_domain::protocol::callback::read(report.to_string().as_bytes()).unwrap();
+    assert!(read.details.warnings.is_empty(), "{:?}", read.details.warnings);
 }
 
 /// Schemas of arrays that don't say what is in them.
