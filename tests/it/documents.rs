@@ -478,6 +478,22 @@ fn every_example_in_the_help_parses() {
 }
 
 #[test]
+fn site_is_published_from_the_default_branch_and_from_no_pull_request() {
+    let workflow = yaml("ci.yml", &text(".github/workflows/ci.yml"));
+    assert_eq!(workflow["on"]["push"]["branches"][0], "main");
+    let uses = |job: &str| {
+        let steps = workflow["jobs"][job]["steps"].as_sequence().unwrap();
+        let last = steps.last().unwrap()["uses"].as_str().unwrap();
+        last.split('@').next().unwrap().to_owned()
+    };
+    assert_eq!(uses("site"), "actions/upload-pages-artifact");
+    assert_eq!(uses("publish-site"), "actions/deploy-pages");
+    let job = &workflow["jobs"]["publish-site"];
+    assert_eq!(job["needs"], "site");
+    assert!(job["if"].as_str().unwrap().starts_with("github.event_name == 'push'"), "{job:?}");
+}
+
+#[test]
 fn man_pages_cover_every_command() {
     let mut commands = Vec::new();
     all_commands(&[], &mut commands);
