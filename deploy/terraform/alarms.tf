@@ -1,5 +1,5 @@
-# What only faults of the relay or of what it runs on raise. A request that is refused, such as one with a bad
-# signature, is no error of the function.
+# Faults of the relay and of what it runs on raise these, and a flood of anybody's requests only `throttles`. A request
+# that is refused, such as one with a bad signature, isn't an error of the function.
 locals {
   alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
   alarms = {
