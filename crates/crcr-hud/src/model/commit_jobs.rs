@@ -7,6 +7,7 @@ use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob, fork_of_run};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::context::{Hud, PageError};
 
@@ -186,4 +187,26 @@ fn choose_of_each<O: Ord>(
         }
     }
     chosen.into_values().collect()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+pub(crate) struct JobGroup {
+    pub(crate) workflow: String,
+    pub(crate) name: String,
+}
+
+impl JobGroup {
+    pub(crate) fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
+        let base = job.name.split_once(" (").map_or(&*job.name, |(base, _)| base);
+        let group = Self { workflow: job.workflow.clone(), name: base.to_owned() };
+        if is_open(&group) { Self { name: job.name.clone(), ..group } } else { group }
+    }
+
+    pub(crate) fn title(&self) -> String {
+        if self.workflow.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{} / {}", self.workflow, self.name)
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
 //! JSON twins serialise these types.
 
+pub(crate) mod backend_cells;
 pub(crate) mod breakage;
 pub(crate) mod commit_jobs;
 pub(crate) mod days;

@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::backend_cells::backend_cells;
 use super::breakage::ColumnHistory;
-use super::commit_jobs::{JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each};
+use super::commit_jobs::{
+    JobGroup, JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
+};
 use crate::context::{Hud, PageError};
-use crate::pages::branch::{JobGroup, backend_cells};
 
 /// The newest commits of a branch that are looked at.
 const MAX_COMMITS: usize = 15;

@@ -2,14 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crcr_domain::checks::check_run::CheckRunStatus;
+use crcr_domain::RepoName;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
 use crcr_domain::probes::Culprit;
-use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
-use crcr_domain::results::{JobOutcome, jobs_of_record};
-use crcr_domain::{Level, RepoName};
-use crcr_results::Window;
+use crcr_domain::results::JobOutcome;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -18,12 +14,11 @@ use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
+use crate::model::backend_cells::{BackendCell, BackendColumn, backend_cells, is_good};
 use crate::model::breakage::ColumnHistory;
 use crate::model::commit_jobs::{
-    JobOnCommit, branch_jobs, commits, heard_at, last_ended_of_each, newest_of_each,
+    JobGroup, JobOnCommit, branch_jobs, commits, heard_at, last_ended_of_each, newest_of_each,
 };
-use crate::model::days::push_facts;
-use crate::model::head::checks_of_heads;
 use crate::query::{BranchQuery, without_level};
 use crate::view::View;
 
@@ -41,9 +36,6 @@ const BACKENDS_ONLY: [JobOutcome; 5] = [
 ];
 /// Red columns that are told in words.
 const MAX_TOLD: usize = 6;
-/// Results of backends are looked for in this many days.
-const BACKEND_DAYS: i64 = 31;
-
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchModel {
     pub(crate) repository: String,
@@ -80,34 +72,6 @@ pub(crate) struct RedSince {
     pub(crate) job: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub(crate) struct BackendColumn {
-    pub(crate) repo: String,
-    pub(crate) level: Level,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-pub(crate) struct JobGroup {
-    pub(crate) workflow: String,
-    pub(crate) name: String,
-}
-
-impl JobGroup {
-    pub(crate) fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
-        let base = job.name.split_once(" (").map_or(&*job.name, |(base, _)| base);
-        let group = Self { workflow: job.workflow.clone(), name: base.to_owned() };
-        if is_open(&group) { Self { name: job.name.clone(), ..group } } else { group }
-    }
-
-    pub(crate) fn title(&self) -> String {
-        if self.workflow.is_empty() {
-            self.name.clone()
-        } else {
-            format!("{} / {}", self.workflow, self.name)
-        }
-    }
-}
-
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CommitRow {
     #[serde(flatten)]
@@ -118,65 +82,6 @@ pub(crate) struct CommitRow {
     pub(crate) backend_cells: Vec<Option<BackendCell>>,
     /// Whether a job passed, every other one that ran did, also one without a column, and nothing runs any more.
     pub(crate) is_green: bool,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
-pub(crate) struct BackendCell {
-    /// The worst of its jobs; `None` while one runs and none failed.
-    pub(crate) outcome: Option<JobOutcome>,
-    pub(crate) jobs: usize,
-    pub(crate) failed: usize,
-    /// The same as `outcome`, with what a job came to before a re-run that hasn't ended.
-    #[serde(skip)]
-    ended: Option<JobOutcome>,
-}
-
-impl BackendCell {
-    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
-    pub(crate) fn is_red(&self) -> Option<bool> {
-        is_red_outcome(self.outcome?)
-    }
-
-    /// The same, as it was before a re-run began.
-    pub(crate) fn was_red(&self) -> Option<bool> {
-        is_red_outcome(self.ended?)
-    }
-
-    /// Adds a job: what it came to, and what it had come to before a re-run.
-    fn add(&mut self, outcome: Option<JobOutcome>, ended: Option<JobOutcome>) {
-        self.jobs += 1;
-        self.failed += usize::from(outcome.is_some_and(|outcome| !is_good(outcome)));
-        self.outcome = worse(self.outcome, outcome);
-        self.ended = worse(self.ended, ended);
-    }
-}
-
-fn is_red_outcome(outcome: JobOutcome) -> Option<bool> {
-    (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
-}
-
-fn worse(known: Option<JobOutcome>, other: Option<JobOutcome>) -> Option<JobOutcome> {
-    if rank(other) < rank(known) { other } else { known }
-}
-
-/// The worst first: a failure, a job that runs, one that passed.
-fn rank(outcome: Option<JobOutcome>) -> u8 {
-    match outcome {
-        Some(outcome) if !is_good(outcome) => 0,
-        None => 1,
-        Some(outcome) if outcome.is_pass() => 2,
-        Some(_) => 3,
-    }
-}
-
-fn is_good(outcome: JobOutcome) -> bool {
-    matches!(
-        outcome,
-        JobOutcome::Passed
-            | JobOutcome::PassedAfterRerun
-            | JobOutcome::Neutral
-            | JobOutcome::Superseded
-    )
 }
 
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
@@ -400,89 +305,6 @@ fn red_since(commits: &[CommitRow], history: &ColumnHistory) -> Option<RedSince>
         is_first: broken.is_first,
         job: broken.first_job,
     })
-}
-
-pub(crate) type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;
-
-/// What backends at L3 and L4 reported of these commits, by commit.
-pub(crate) async fn backend_cells(
-    hud: &Hud,
-    repo: &RepoName,
-    commits: &[BranchCommit],
-    is_shown: impl Fn(&str) -> bool,
-) -> Result<(Vec<BackendColumn>, ReportedCells), PageError> {
-    let policy = (hud.policy)().filter(|_| *repo == hud.upstream);
-    let backends: Vec<BackendColumn> = policy
-        .iter()
-        .flat_map(|policy| policy.iter())
-        .filter(|entry| entry.level >= Level::L3 && is_shown(entry.repo.as_str()))
-        .map(|entry| BackendColumn { repo: entry.repo.to_string(), level: entry.level })
-        .collect();
-    let (Some(newest), Some(oldest)) = (commits.first(), commits.last()) else {
-        return Ok((backends, HashMap::new()));
-    };
-    if backends.is_empty() {
-        return Ok((backends, HashMap::new()));
-    }
-    let to = newest.at.saturating_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
-    let first = to - SignedDuration::from_hours(24 * BACKEND_DAYS);
-    let from = (oldest.at - SignedDuration::from_hours(1)).max(first);
-    let names = backends.iter().map(|backend| backend.repo.clone()).collect();
-    let window = Window::all(from, to).of_repos(names);
-    let facts = push_facts(hud, &window).await?;
-    let is_here = |upstream: &str| upstream.eq_ignore_ascii_case(repo.as_str());
-    let column =
-        |name: &str| backends.iter().position(|backend| backend.repo.eq_ignore_ascii_case(name));
-    let mut cells: ReportedCells = HashMap::new();
-    let none = || vec![None; backends.len()];
-    let of_page = || facts.attempts(&window).filter(|row| is_here(&row.upstream));
-    let name = |row: &AttemptFact| {
-        (row.repo.clone(), row.head_sha.clone(), row.workflow.clone(), row.job.clone())
-    };
-    let ended = jobs_of_record(of_page().filter(|row| !row.state.is_open()), []);
-    let ended: HashMap<_, _> = ended.iter().map(|job| (name(job.record), job.outcome)).collect();
-    for job in jobs_of_record(of_page(), []) {
-        let Some(at) = column(&job.record.repo) else { continue };
-        let row = cells.entry(job.record.head_sha.clone()).or_insert_with(none);
-        let before = || ended.get(&name(job.record)).copied().flatten();
-        let ended = job.outcome.or_else(before);
-        let first = BackendCell { outcome: job.outcome, jobs: 0, failed: 0, ended };
-        row[at].get_or_insert(first).add(job.outcome, ended);
-    }
-    let told = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
-    for sent in facts.dispatches(&window).filter(told) {
-        // A backend that was told of a commit and hasn't answered hasn't passed.
-        let outcome = match sent.status {
-            DispatchFactStatus::Queued | DispatchFactStatus::Sent => None,
-            DispatchFactStatus::NeverStarted => Some(JobOutcome::NeverStarted),
-            _ => continue,
-        };
-        let Some(at) = column(&sent.repo) else { continue };
-        let row = cells.entry(sent.head_sha.clone()).or_insert_with(none);
-        let failed = usize::from(outcome.is_some());
-        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed, ended: outcome });
-    }
-    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-    for ((sha, name), check) in checks_of_heads(hud, repo, &shas).await? {
-        let Some(at) = column(&name).filter(|at| backends[*at].level.blocks_merge()) else {
-            continue;
-        };
-        let cell = cells.get_mut(&sha).and_then(|row| row[at].as_mut());
-        let Some(cell) = cell.filter(|cell| cell.failed == 0) else { continue };
-        match check.status {
-            CheckRunStatus::Queued | CheckRunStatus::InProgress => {
-                cell.outcome = None;
-                cell.ended = cell.ended.filter(|outcome| !is_good(*outcome));
-            }
-            // What its jobs said isn't all.
-            CheckRunStatus::Completed(end) if !end.is_good() => {
-                (cell.outcome, cell.failed) = (Some(JobOutcome::Lost), 1);
-                cell.ended = cell.outcome;
-            }
-            CheckRunStatus::Completed(_) => {}
-        }
-    }
-    Ok((backends, cells))
 }
 
 fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
