@@ -311,7 +311,7 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// The error of an answer that isn't 2xx. A 403 that isn't the server's own is no refusal.
+    /// The error of an answer that isn't 2xx. A 403 from a proxy in between isn't a refusal.
     pub(crate) fn refused(status: StatusCode, headers: Box<HeaderMap>, body: Bytes) -> Self {
         let foreign = is_web_page(&headers, &body)
             || body.windows(INTERMEDIARY_TEXT.len()).any(|part| part == INTERMEDIARY_TEXT);

@@ -19,7 +19,7 @@ use crate::{limits, state_records};
 pub struct Breaker {
     /// The newest outcome of each pull request, push and merge group, the oldest first.
     outcomes: Vec<DispatchOutcome>,
-    /// When the last dispatch was let through while it was open.
+    /// When the last trial was let through while it was open.
     probed_at: Option<Timestamp>,
     /// The delivery of that dispatch. It may have to be tried several times before GitHub takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,10 +120,10 @@ pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Store
             return (false, None);
         };
         let is_recent =
-            breaker.probed_at.is_some_and(|at| relay.is_recent(at, limits::BREAKER_PROBE));
-        let is_probe = breaker.probed_by.as_ref() == Some(delivery);
+            breaker.probed_at.is_some_and(|at| relay.is_recent(at, limits::BREAKER_TRIAL_INTERVAL));
+        let is_trial = breaker.probed_by.as_ref() == Some(delivery);
         if is_recent && !is_asked_for {
-            return (!is_probe, None);
+            return (!is_trial, None);
         }
         // One that was asked for is sent in any case, and doesn't take the place of one that is tried again.
         let probed_by = if is_recent { breaker.probed_by.clone() } else { Some(delivery.clone()) };

@@ -14,7 +14,7 @@ pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
 /// How many of these the fields around a report may take.
 pub const FORWARD_ENVELOPE_BYTES: usize = 1024;
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
-/// The memory of all bodies together: eight of the largest webhooks, or all [`CONNECTIONS`] with 256 KiB.
+/// The memory of all bodies together: eight of the largest webhooks, or all [`MAX_CONNECTIONS`] with 256 KiB.
 pub const BODY_MEMORY_BYTES: usize = 8 * WEBHOOK_BYTES;
 pub const HEAD_BYTES: usize = 64 * 1024;
 /// How long a connection may be idle, or take to send a request's head. Load balancers close an idle
@@ -24,7 +24,7 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Open connections of one listener. Together with the relay's own files they stay below the usual limit
 /// of 1,024.
-pub const CONNECTIONS: usize = 800;
+pub const MAX_CONNECTIONS: usize = 800;
 /// Files that the relay opens itself, at most: of its stores, connections to servers, and operators' ones.
 pub const OWN_FILES: usize = 224;
 /// A connection is closed when the client doesn't read for this long.
@@ -119,32 +119,32 @@ pub const UNLISTED_LOGS_PER_DAY: u64 = 20;
 /// How long records are kept: a workflow can be re-run for 30 days.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
-pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const BODY_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a merge queue waits for a group's checks at most: `check_response_timeout_minutes` is up to 360
 /// (<https://docs.github.com/en/rest/repos/rules>).
 pub const MERGE_GROUP_WAIT: Duration = Duration::from_secs(6 * 3600);
 
 /// How often a dispatch is let through while a backend's breaker is open.
-pub const BREAKER_PROBE: Duration = Duration::from_secs(600);
+pub const BREAKER_TRIAL_INTERVAL: Duration = Duration::from_secs(600);
 /// How many failures of its infrastructure in a row open a backend's breaker, by default.
 pub const BREAKER_FAILURES: u32 = 5;
 
 /// After this, a leased task is due again.
-pub const LEASE: Duration = Duration::from_secs(120);
+pub const TASK_LEASE: Duration = Duration::from_secs(120);
 /// After this, GitHub has got a request whose sender is unknown, or never gets it: no handler runs for as long as
-/// [`LEASE`], and the clocks of two relays may differ.
+/// [`TASK_LEASE`], and the clocks of two relays may differ.
 pub const UNDER_WAY: Duration = Duration::from_secs(180);
-/// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the
+/// How long a handler may take. It is less than [`TASK_LEASE`], so that the outcome is recorded before the
 /// task can be leased again.
 pub const HANDLER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How many dispatches are sent at a time by default. Other work has workers of its own.
-pub const WORKERS: u32 = 32;
+pub const DISPATCH_WORKERS: u32 = 32;
 /// How many tries a task gets.
-pub const TRIES: u32 = 15;
+pub const TASK_TRIES: u32 = 15;
 /// The pauses between the tries of a task, unless GitHub asks for longer ones.
 pub const TASK_RETRY: RetryPolicy = RetryPolicy {
-    tries: TRIES,
+    tries: TASK_TRIES,
     base: Duration::from_secs(1),
     cap: Duration::from_secs(600),
     total: Duration::MAX,
@@ -171,11 +171,11 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is polled.
 pub const QUEUE_POLL: Duration = Duration::from_millis(500);
 /// The relay is quiet if it took no webhook and no report for this long.
-pub const QUIET: Duration = Duration::from_millis(20);
+pub const QUIET_PERIOD: Duration = Duration::from_millis(20);
 /// How long keeping webhooks waits while others are being accepted.
 pub const KEEP_WAIT: Duration = Duration::from_secs(10);
 /// How often a change is tried again after a conflict with another one.
-pub const CONFLICTS: usize = 50;
+pub const CONFLICT_TRIES: usize = 50;
 
 /// How many parallel steps of a build elsewhere are told apart under one name.
 pub const STEPS_OF_A_NAME: usize = 256;
@@ -212,7 +212,7 @@ pub const BREAKER_OUTCOMES: usize = 64;
 /// How many authors have to be hit before a breaker opens.
 pub const BREAKER_AUTHORS: usize = 3;
 /// How often it is written down that the relay is up.
-pub const HEARTBEAT: Duration = Duration::from_secs(60);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// A longer gap between two of these is a downtime.
 pub const SHORTEST_DOWNTIME: Duration = Duration::from_secs(300);
 pub const KEPT_DOWNTIMES: usize = 32;
@@ -327,7 +327,7 @@ pub const REDELIVERIES_IN_VAIN: u32 = 3;
 /// How many pages of the log, of 100 attempts each, one task reads.
 pub const RECONCILE_PAGES: usize = 50;
 /// How many redeliveries one task asks for.
-pub const REDELIVERIES: usize = 100;
+pub const REDELIVERIES_PER_TASK: usize = 100;
 /// How often the secret store is read again.
 pub const SECRET_STORE_INTERVAL: Duration = Duration::from_secs(300);
 /// How long dispatches of a restored store wait for newer events that GitHub delivers again.

@@ -25,7 +25,7 @@ pub(crate) struct ClockRecord {
 /// deletion catches up in a day.
 pub(crate) async fn advance(relay: &Relay) -> Result<Timestamp, StoreError> {
     let now = relay.now();
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         let known: Versioned<ClockRecord> =
             read_record(relay.store.as_ref(), state_records::clock_key()).await?;
         let before = known.value.clone().unwrap_or(ClockRecord { seen: now, pruned_until: now });

@@ -150,8 +150,8 @@ pub async fn reconcile(
     }
     // GitHub may stop answering before the last one: what blocks pull requests comes first.
     open.sort_by_key(|(attempt, _)| urgency(&attempt.event));
-    let is_too_much = open.len() > limits::REDELIVERIES;
-    for (attempt, asked) in open.into_iter().take(limits::REDELIVERIES) {
+    let is_too_much = open.len() > limits::REDELIVERIES_PER_TASK;
+    for (attempt, asked) in open.into_iter().take(limits::REDELIVERIES_PER_TASK) {
         ask(app, store, &attempt, asked, clock(), &mut found).await?;
     }
     found.has_pull_on_its_way |= found.asked.iter().any(|asked| asked.event == PULL_REQUEST);

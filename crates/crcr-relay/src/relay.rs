@@ -307,7 +307,7 @@ impl Relay {
     /// Whether no webhook or report was taken in the last moment.
     pub(crate) fn is_quiet(&self) -> bool {
         let taken_at = Duration::from_millis(self.taken_at.load(Ordering::Relaxed));
-        self.created.elapsed().saturating_sub(taken_at) >= limits::QUIET
+        self.created.elapsed().saturating_sub(taken_at) >= limits::QUIET_PERIOD
     }
 
     pub fn now(&self) -> Timestamp {

@@ -177,7 +177,7 @@ pub async fn confirm(
     repository_id: Option<u64>,
     now: Timestamp,
 ) -> Result<Pin, ConfirmError> {
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         let known: Versioned<Pin> =
             read_record(store, state_records::pin_key(upstream, repo)).await?;
         let seen = known.value.as_ref().and_then(|pin| pin.changed.as_ref());

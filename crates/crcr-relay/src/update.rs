@@ -15,7 +15,7 @@ impl Relay {
         key: StoreKey,
         change: impl Fn(&Versioned<R>) -> (T, Option<WriteBatch>),
     ) -> Result<T, StoreError> {
-        for _ in 0..limits::CONFLICTS {
+        for _ in 0..limits::CONFLICT_TRIES {
             let known = read_record(self.store.as_ref(), key.clone()).await?;
             let (done, batch) = change(&known);
             let Some(batch) = batch else { return Ok(done) };

@@ -60,7 +60,7 @@ pub(crate) async fn beat_periodically(relay: &Relay) {
         if let Err(error) = beat(relay).await {
             tracing::warn!(%error, "it can't be written down that the relay is up");
         }
-        tokio::time::sleep(limits::HEARTBEAT).await;
+        tokio::time::sleep(limits::HEARTBEAT_INTERVAL).await;
     }
 }
 

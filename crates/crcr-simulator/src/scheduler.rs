@@ -664,7 +664,7 @@ impl Simulation {
         let now = self.now() + self.gates.lock().drift;
         let again = admin::deliveries::redeliver_all(&operator, now, KEEP).await;
         let mut count = again.unwrap_or_default().requeued;
-        // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
+        // An unreachable dispatch isn't a dead letter: it is redelivered with its delivery.
         let known = admin::deliveries::newest(&operator, usize::MAX).await.unwrap_or_default();
         let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
         for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {

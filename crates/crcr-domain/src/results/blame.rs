@@ -376,7 +376,7 @@ impl<'a> BlameContext<'a> {
             }
         }
         let (judged, has_unrelated) = (judged.len(), all.len() > related.len());
-        // If all of them break at once, that is no coincidence, whatever their tests are called.
+        // If all of them break at once, that isn't a coincidence, whatever their tests are called.
         let broken = if all.len() == judged { all } else { related };
         NewFailures { broken, judged, has_unrelated }
     }

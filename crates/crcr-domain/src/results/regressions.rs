@@ -1,7 +1,7 @@
 //! Regressions: a backend fails on an upstream commit after it passed on an earlier one. They appear in
 //! the feed and trigger alerts.
 //!
-//! Failures on pull requests concern their authors and are no regressions. These concern maintainers.
+//! Failures on pull requests concern their authors and aren't regressions, which concern maintainers.
 
 use std::collections::BTreeMap;
 

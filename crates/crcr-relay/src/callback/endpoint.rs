@@ -160,7 +160,7 @@ async fn record(
 ) -> CallbackResponse {
     let CheckedReport { identity, entry, mut callback, body, started } = report;
     let mut forwards_all = true;
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         let over_budget = OverBudget::default();
         let report = VerifiedReport {
             relay,

@@ -66,7 +66,7 @@ pub(crate) async fn run(
 /// Until when a result is tried that the HUD refused as it would any. One that waited for the end of an outage hasn't been
 /// refused for as long as it is old, so it gets the usual tries first, which take about as long.
 fn refused_until(relay: &Relay, hud: &ExternalHud, task: &LeasedTask) -> Timestamp {
-    let has_tries = hud.retries.is_none() && task.failed + 1 < limits::TRIES;
+    let has_tries = hud.retries.is_none() && task.failed + 1 < limits::TASK_TRIES;
     let since = if has_tries { relay.now() } else { task.created_at };
     since + limits::HUD_CHANGE
 }

@@ -68,7 +68,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     let mut parts = vec!["forwarded"];
     parts.extend(received.key());
     let place = StoreKey::new(&parts);
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         // The end of a job comes without its time in the queue, which its start has.
         let before = crcr_store::read_record::<AttemptFact>(&*relay.store, place.clone()).await;
         let before = before.map_err(|error| Refusal::unavailable(error.to_string()))?;

@@ -349,7 +349,7 @@ impl Settings<'_> {
             alert_url: self.alert_url(),
             alert_feeds: self.alert_feeds(alert_url.as_ref().is_none_or(Option::is_some)),
             workers: self
-                .positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS)
+                .positive_number("MAX_DISPATCH_WORKERS", limits::DISPATCH_WORKERS)
                 .map(|n| n as usize),
             rate_per_minute: self.positive_number("RATE_LIMIT_PER_MIN", 100),
             never_started_after: self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600),

@@ -52,10 +52,10 @@ impl Default for ConnectionLimits {
 /// those that clients hold would never be too many, and no further one could be accepted.
 fn connections_for(max_files: Option<u64>) -> usize {
     let Some(max_files) = max_files.and_then(|files| usize::try_from(files).ok()) else {
-        return limits::CONNECTIONS;
+        return limits::MAX_CONNECTIONS;
     };
     let left = max_files.saturating_sub(limits::OWN_FILES).max(max_files / 4);
-    left.clamp(1, limits::CONNECTIONS)
+    left.clamp(1, limits::MAX_CONNECTIONS)
 }
 
 #[cfg(target_os = "linux")]
@@ -328,7 +328,7 @@ mod tests {
         {
             assert_eq!(connections_for(Some(max_files)), connections, "{max_files}");
         }
-        assert_eq!(connections_for(None), limits::CONNECTIONS);
+        assert_eq!(connections_for(None), limits::MAX_CONNECTIONS);
     }
 
     #[tokio::test]

@@ -366,10 +366,10 @@ impl TaskKind {
     pub(crate) fn max_tries(&self, config: &Config) -> u32 {
         match (self, &config.hud) {
             (Self::Forward { .. }, Some(hud)) => {
-                hud.retries.map_or(limits::TRIES, |retries| retries.saturating_add(1))
+                hud.retries.map_or(limits::TASK_TRIES, |retries| retries.saturating_add(1))
             }
             (Self::JobLog { .. }, _) => limits::JOB_LOG_TRIES,
-            _ => limits::TRIES,
+            _ => limits::TASK_TRIES,
         }
     }
 

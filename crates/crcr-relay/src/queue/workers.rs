@@ -219,7 +219,7 @@ async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<Leas
     if max_tasks == 0 {
         return vec![];
     }
-    let until = now + limits::LEASE;
+    let until = now + limits::TASK_LEASE;
     let request = LeaseRequest { now, until, max_tasks, max_per_lane: 0, busy_lanes, pools };
     match relay.store.lease_tasks(request).await {
         Ok(tasks) => {
@@ -291,7 +291,7 @@ pub(crate) async fn settle(
         Err(error) => error,
     };
     let tries = lease.failed + 1;
-    let max_tries = kind.map_or(limits::TRIES, |kind| kind.max_tries(&relay.config));
+    let max_tries = kind.map_or(limits::TASK_TRIES, |kind| kind.max_tries(&relay.config));
     let waited_until = lease.created_at + limits::LONGEST_OUTAGE;
     let is_over = match error.retry_until.or(error.is_outage.then_some(waited_until)) {
         _ if error.not_before.is_some() => false,

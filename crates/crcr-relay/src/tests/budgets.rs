@@ -122,7 +122,8 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
     let stop = CancellationToken::new();
     let router = router::public(&world.relay, &world.hud);
     // Half of the usual number, so that both ends fit into one process.
-    let few = ConnectionLimits { max_open: limits::CONNECTIONS / 2, ..ConnectionLimits::default() };
+    let few =
+        ConnectionLimits { max_open: limits::MAX_CONNECTIONS / 2, ..ConnectionLimits::default() };
     let serving = tokio::spawn(connections::serve(listener, router, few, stop.clone()));
     let connect = async |text: String| {
         let mut stream = TcpStream::connect(address).await.unwrap();

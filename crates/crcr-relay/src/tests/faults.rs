@@ -187,7 +187,7 @@ async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)]) {
 async fn give_up_all_tasks(world: &World) {
     loop {
         let now = world.relay.now();
-        let (until, max) = (now + limits::LEASE, 500);
+        let (until, max) = (now + limits::TASK_LEASE, 500);
         let want =
             LeaseRequest { now, until, max_tasks: max, max_per_lane: max, ..Default::default() };
         let leased = world.relay.store.lease_tasks(want).await.unwrap();

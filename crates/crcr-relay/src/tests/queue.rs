@@ -23,7 +23,7 @@ async fn lease(world: &World) -> ParsedTask {
     let now = world.relay.now();
     let want = LeaseRequest {
         now,
-        until: now + limits::LEASE,
+        until: now + limits::TASK_LEASE,
         max_tasks: 1,
         max_per_lane: 8,
         ..LeaseRequest::default()
@@ -104,7 +104,7 @@ async fn worker_without_its_lease_records_nothing() {
     let delivery = world.pull_request("closed");
     world.send(&delivery).await;
     let first = lease(&world).await;
-    world.work_after(limits::LEASE + Duration::from_secs(1)).await;
+    world.work_after(limits::TASK_LEASE + Duration::from_secs(1)).await;
     assert_eq!(world.dispatched(), ALL, "the next worker sent them");
     let store = world.relay.store.as_ref();
     let before = deliveries::delivery(store, &delivery.id).await.unwrap();
@@ -118,7 +118,7 @@ async fn failing_sweep_is_never_given_up() {
     let world = World::new().await;
     world.send_and_work("opened").await;
     world.later(world.relay.config.never_started_after + Duration::from_secs(1));
-    for tries in 0..2 * limits::TRIES {
+    for tries in 0..2 * limits::TASK_TRIES {
         let sweep = loop {
             let task = lease(&world).await;
             if task.lease.key.starts_with(r#"["sweep""#) && task.lease.failed == tries {
@@ -137,7 +137,7 @@ async fn failing_sweep_is_never_given_up() {
     assert_eq!(deliveries::dead_letters(store, 9).await.unwrap(), []);
     let sweeps = store.tasks(Some(TaskState::Ready), 99).await.unwrap();
     let soon = world.relay.now() + limits::TASK_RETRY.cap;
-    assert!(sweeps.iter().any(|task| task.failed == 2 * limits::TRIES && task.due_at <= soon));
+    assert!(sweeps.iter().any(|task| task.failed == 2 * limits::TASK_TRIES && task.due_at <= soon));
 }
 
 /// A world with one dead task, the dispatch to `acme/two`, and its key.

@@ -130,7 +130,7 @@ async fn stored_or_ignored_webhook_is_not_asked_for() {
 async fn long_log_is_read_in_bounded_parts_and_its_failures_asked_for_once() {
     let world = World::new().await;
     let github = world.github.state();
-    let failed = limits::REDELIVERIES + 20;
+    let failed = limits::REDELIVERIES_PER_TASK + 20;
     for n in 0..failed {
         let mut delivery = world.pull_request("opened");
         delivery.id = format!("failed-{n}");
@@ -147,7 +147,7 @@ async fn long_log_is_read_in_bounded_parts_and_its_failures_asked_for_once() {
     assert_eq!((pages(), first.settled_until), (limits::RECONCILE_PAGES, None));
     assert!(first.asked.is_empty());
     let second = world.reconcile().await;
-    assert_eq!((second.asked.len(), second.settled_until), (limits::REDELIVERIES, None));
+    assert_eq!((second.asked.len(), second.settled_until), (limits::REDELIVERIES_PER_TASK, None));
     let third = world.reconcile().await;
     assert!(third.asked.len() == 20 && third.settled_until.is_some(), "{third:?}");
     let mut asked: Vec<_> = github.world.take_redeliveries().into_iter().map(|d| d.id).collect();
@@ -236,7 +236,7 @@ async fn pull_requests_are_asked_for_first_when_github_stops_answering() {
     }
     world.later(limits::RECONCILE_MARGIN);
     let found = world.reconcile().await;
-    assert_eq!(found.asked.len(), limits::REDELIVERIES);
+    assert_eq!(found.asked.len(), limits::REDELIVERIES_PER_TASK);
     assert!(found.asked[..30].iter().all(|asked| asked.event == "pull_request"), "{found:?}");
     // Nothing is forgotten, and nothing is asked for twice.
     while world.reconcile().await.settled_until.is_none() {}

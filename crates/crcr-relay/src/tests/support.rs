@@ -296,7 +296,7 @@ impl World {
         let now = self.relay.now();
         let want = LeaseRequest {
             now,
-            until: now + limits::LEASE,
+            until: now + limits::TASK_LEASE,
             max_tasks: 100,
             max_per_lane: 100,
             ..LeaseRequest::default()

@@ -442,7 +442,7 @@ fn add_delivery(
         batch.records.push(RecordWrite {
             key,
             value: body.packed.clone(),
-            expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
+            expires_at: now + limits::BODY_RETENTION.min(relay.config.keep),
         });
     }
     Ok(())

@@ -120,7 +120,7 @@ async fn receive_signed(
     };
     let webhook =
         VerifiedWebhook { id, name, event: &event, body, pending, stored_body: OnceLock::new() };
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         match accept(relay, &webhook).await {
             Ok(Some(DeliveryOutcome::Ignored)) => {
                 keep_ignored(relay, webhook.pending).await?;

@@ -242,7 +242,7 @@ impl Simulation {
     }
 }
 
-/// A commit that only explains another one's failure: its runs are no evidence for it.
+/// A commit that only explains another one's failure: its runs aren't evidence for it.
 fn probed_head(dispatch: &Dispatch) -> Option<String> {
     let payload = &dispatch.client_payload;
     payload["crcr"]["probe"].as_object()?;

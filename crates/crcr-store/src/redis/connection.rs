@@ -16,12 +16,12 @@ use crate::{StoreError, StoreHealth};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Less than the ten seconds that GitHub waits for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses between two attempts to connect.
+/// The pauses between two tries to connect.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 /// The longest such pause while somebody may be waiting.
 const PATIENT_BACKOFF: Duration = Duration::from_millis(250);
-/// For how long after the first failed attempt everybody waits for a server that restarts or fails over. GitHub waits
+/// For how long after the first failed try everybody waits for a server that restarts or fails over. GitHub waits
 /// ten seconds for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often those who wait look whether the server is back.
@@ -89,7 +89,7 @@ struct ConnectionState {
     /// Counts the connections, so that a late error doesn't close a newer one.
     generation: u64,
     failed: u32,
-    /// When the first of these attempts began.
+    /// When the first of these tries began.
     out_since: Option<Instant>,
     retry_at: Option<Instant>,
     /// [`Server::connected`] at the last failure. If it has changed, the outage is over.
@@ -205,7 +205,7 @@ impl Connection {
         Self { server, state: Mutex::default() }
     }
 
-    /// The open connection and its number. During an outage it fails at once between two attempts.
+    /// The open connection and its number. During an outage it fails at once between two tries.
     pub(crate) async fn get(&self) -> Result<(OpenConnection, u64), StoreError> {
         let mut state = self.state.lock().await;
         if let Some(open) = &state.open {

@@ -201,7 +201,7 @@ impl Verifier {
             }
         };
         // Checked before any key is fetched: the algorithm is RS256, the token names a key, and it could be
-        // valid now. What is wrong with its claims is no secret.
+        // valid now. What is wrong with its claims isn't a secret.
         let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
         match token.check_claims(&self.audience, now) {
             // Whether it is worth waiting for shows when its signature has been checked.

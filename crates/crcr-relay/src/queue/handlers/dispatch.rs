@@ -250,7 +250,7 @@ async fn change_and_settle(
     outcome: TaskOutcome,
     change: impl Fn(&mut Dispatch),
 ) -> Result<Option<Dispatch>, StoreError> {
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         let settlement = Some(task.settle(outcome.clone()));
         let mut batch = WriteBatch { settlement, ..WriteBatch::default() };
         let mut changed = read.value.clone();

@@ -49,7 +49,7 @@ async fn dispatch_newest(
     }
     let mut dispatch = as_it_is_now(entry, (before, pull), &delivery, now);
     let mut batch = WriteBatch::default();
-    if now < delivery.received_at + limits::KEEP_BODY {
+    if now < delivery.received_at + limits::BODY_RETENTION {
         batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
     } else {
         let text =

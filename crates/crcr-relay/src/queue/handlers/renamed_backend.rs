@@ -74,7 +74,7 @@ async fn dispatch_as(
     let now = relay.now();
     let key = state_records::delivery_key(&before.delivery);
     let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
-    let is_kept = |one: &&DeliveryRecord| now < one.received_at + limits::KEEP_BODY;
+    let is_kept = |one: &&DeliveryRecord| now < one.received_at + limits::BODY_RETENTION;
     let Some(delivery) = known.value.as_ref().filter(is_kept) else {
         return Ok(TaskDone::Finished);
     };

@@ -121,7 +121,7 @@ async fn note_refusal_of(
     run_id: u64,
     refused: Option<&RefusedRerun>,
 ) -> Result<(), TaskError> {
-    for _ in 0..limits::CONFLICTS {
+    for _ in 0..limits::CONFLICT_TRIES {
         let key = state_records::dispatch_key(delivery, repo);
         let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
         let Some(before) = known.value.as_ref() else { return Ok(()) };

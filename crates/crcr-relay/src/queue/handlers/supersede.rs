@@ -41,7 +41,7 @@ pub(crate) async fn run(relay: &Relay, older: &str, newer: &str) -> Result<TaskD
     for targets in targets.chunks(limits::SUPERSEDED_AT_ONCE) {
         let mut is_done = false;
         // Some of them may be sent in this moment.
-        for _ in 0..limits::CONFLICTS {
+        for _ in 0..limits::CONFLICT_TRIES {
             let mut batch = WriteBatch::default();
             add_superseded(relay, older, newer, targets, &mut batch).await?;
             is_done = relay.commit(batch).await? == CommitOutcome::Done;
