@@ -34,6 +34,11 @@ const OF_ANOTHER_REPOSITORY: [&str; 13] = [
     "GIT_WORK_TREE",
 ];
 
+/// Whether this is the whole id of a commit, and not a name that can move.
+pub fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 pub struct Git<'a> {
     folder: PathBuf,
     /// Names and values of git settings, passed in the environment.

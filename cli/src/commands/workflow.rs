@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crcr_domain::RepoName;
 use serde_yaml::Value;
 
+use super::git::is_commit;
+
 /// Suffixes of the paths of actions that report to the relay.
 const REPORTING_ACTIONS: [&str; 2] = ["/report-ci-result", "/cross-repo-ci-relay-callback"];
 
@@ -226,8 +228,7 @@ fn is_pinned(uses: &str) -> bool {
     if let Some(image) = uses.strip_prefix("docker://") {
         return image.contains("@sha256:");
     }
-    let reference = uses.rsplit_once('@').map_or("", |(_, reference)| reference);
-    reference.len() == 40 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+    uses.rsplit_once('@').is_some_and(|(_, reference)| is_commit(reference))
 }
 
 /// The repository and the tag or branch of an action or workflow that isn't pinned by commit.

@@ -534,7 +534,7 @@ fn service_error(method: &'static str, error: HttpError) -> ArtifactServiceError
 }
 
 /// A stranger's text for a message: short, without control characters.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -10,7 +10,7 @@ use serde_yaml::Value;
 use super::FOLDER;
 use super::template::ActionsPin;
 use crate::cli::init::InitArgs;
-use crate::commands::git::Git;
+use crate::commands::git::{Git, is_commit};
 use crate::commands::workflow::starts_on;
 use crate::commands::{no_temporary_folder, working_folder};
 use crate::env_vars::{self, Env};
@@ -260,10 +260,6 @@ async fn list_refs(git: &Git<'_>, url: &str, patterns: &[&str]) -> Result<Remote
     let listed = tokio::time::timeout(LIST_TIMEOUT, git.capture(&line)).await;
     let timed_out = |_| Failure::unexpected("git", "`git ls-remote` took longer than 20 seconds");
     listed.map_err(timed_out)?.map(RemoteRefs)
-}
-
-fn is_commit(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// `owner/repo` of a remote's address: HTTPS, SSH or the short form of SSH.

@@ -18,7 +18,7 @@ use crcr_github::{SecureUrl, SecureUrlError};
 
 use self::recipe::{HudPull, Recipe, RunPins};
 use crate::cli::reproduce::ReproduceArgs;
-use crate::commands::{github, workflow};
+use crate::commands::{git, github, workflow};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -102,7 +102,7 @@ async fn run_pins(
         // Without the commit, the recipe has the name alone.
         if let Some((repository, reference)) = workflow::unpinned_action(used)
             && let Ok(Some(commit)) = lookup.commit_of(&repository, reference).await
-            && recipe::is_commit(&commit)
+            && git::is_commit(&commit)
         {
             commits.insert(used.clone(), commit);
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::test_command::{self, RecipeTest};
 use crate::cli::allowlist::ReviewFormat;
 use crate::cli::reproduce::ReproduceArgs;
+use crate::commands::git::is_commit;
 use crate::escape::{escape_markdown, neutralize};
 use crate::failure::Failure;
 
@@ -315,10 +316,6 @@ fn bounded(text: &str) -> String {
         kept.push('…');
     }
     kept
-}
-
-pub fn is_commit(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use crcr_aws::sdk_error::sdk_cause;
 use crcr_aws::sts::AwsError;
+use crcr_github::artifact::one_line;
 use crcr_github::http::{self, RetryLoop, pause_of};
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
@@ -249,11 +250,6 @@ impl From<&http::HttpError> for S3Refusal {
             ..Self::default()
         }
     }
-}
-
-/// A server's text, of bounded length and without control characters.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
