@@ -250,12 +250,19 @@ fn job_or_run(hud: &Hud, repository: &str, row: &WebhookRow) -> Option<SearchHit
     Some(SearchHit { kind: HitKind::Job, path, name })
 }
 
-/// The commits of `1a2b3c4`, `commit 1a2b3c4` or `1a2b3c4 TITLE`, and the newer one of `1a2b3c4..5d6e7f8`.
-async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
-    let lower = text.to_ascii_lowercase();
-    let named = lower.strip_prefix("commit ").unwrap_or(&lower).trim_start();
+/// The SHA of `1a2b3c4`, `commit 1a2b3c4` or `1a2b3c4 TITLE`, and the newer one of `1a2b3c4..5d6e7f8`.
+fn leading_sha(text: &str) -> &str {
+    let named = match text.split_at_checked("commit ".len()) {
+        Some((word, rest)) if word.eq_ignore_ascii_case("commit ") => rest.trim_start(),
+        _ => text,
+    };
     let sha = named.split(' ').next().unwrap_or_default();
-    let sha = sha.rsplit("..").next().unwrap_or_default();
+    sha.rsplit("..").next().unwrap_or_default()
+}
+
+/// The commits that begin with these digits.
+async fn with_sha(hud: &Hud, sha: &str) -> Result<Vec<SearchHit>, PageError> {
+    let sha = &*sha.to_ascii_lowercase();
     if !commit::is_prefix(sha) {
         return Ok(vec![]);
     }
@@ -276,10 +283,14 @@ async fn with_sha(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
 /// would hide the failure that it names.
 async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let mut hits = numbered(hud, text).await?;
-    hits.extend(with_sha(hud, text).await?);
+    hits.extend(with_sha(hud, leading_sha(text)).await?);
     if !hits.is_empty() {
         hits.sort_by_key(|hit| hit.kind);
         return Ok(hits);
+    }
+    // Pages write `JOB on 1a2b3c4` and `TITLE 1a2b3c4`. A title may end with another commit's SHA.
+    if let Some((_, last)) = text.rsplit_once(' ') {
+        hits.extend(with_sha(hud, last).await?);
     }
     hits.extend(backends(hud, text));
     hits.extend(repositories(hud, text).await?);
@@ -419,7 +430,10 @@ fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
     let text = text.strip_prefix(LABEL_PREFIX).unwrap_or(&text);
     let policy = (hud.policy)();
     let entries = policy.iter().flat_map(|policy| policy.iter());
-    let is_at = |level: Level| level.as_str().eq_ignore_ascii_case(text);
+    let is_at = |level: Level| {
+        let (name, title) = (level.as_str().to_lowercase(), level.title());
+        text == name || text == title || text == format!("{name} {title}")
+    };
     let found = entries.filter(|entry| overview::has_text(entry, text) || is_at(entry.level));
     let hit = |entry: &crcr_domain::AllowlistEntry| SearchHit {
         kind: HitKind::Backend,
@@ -456,7 +470,8 @@ async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let open = ThingSelection::OpenPulls { before, limit: MAX_PULLS };
     let rows = things(hud, "pull_request", [newest, open]).await?;
     let found = rows.iter().filter_map(PullRequestState::from_row).filter(|pull| {
-        format!("#{} {}", pull.number, pull.title).to_lowercase().contains(&lower)
+        // A list writes the number before the title, and the page of one behind it.
+        format!("#{0} {1} #{0}", pull.number, pull.title).to_lowercase().contains(&lower)
             || pull.branch.to_lowercase() == branch
             || pull.author.to_lowercase() == lower.trim_start_matches('@')
     });
@@ -522,11 +537,19 @@ async fn branches(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
+/// The name of a job without that of its shard, as in `linux / test (1, 3)`. The shards of a job are one column of the
+/// grid, and one row of the trends.
+fn without_shard(name: &str) -> &str {
+    match name.split_once(" (") {
+        Some((base, _)) if name.ends_with(')') => base,
+        _ => name,
+    }
+}
+
 /// The jobs with the text in their name: shown on the grid of the main branch. A single shard is named whole.
 async fn jobs(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
-    // The shards of a job are one column of the grid.
-    let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
+    let base = without_shard(&lower);
     let mut names = names_of_week(hud, CiGrouping::Job).await?;
     if lower.contains(WHOLE_RUN) {
         let workflows = names_of_week(hud, CiGrouping::Branch).await?;
@@ -604,8 +627,7 @@ async fn quarantined(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError>
 /// The jobs and runners with the text in their name that only the longest window of the trends shows.
 async fn older_names(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
-    // The shards of a job are one row there.
-    let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
+    let base = without_shard(&lower);
     let (from, _) = trends::span_of(LONGEST_WINDOW, hud.now());
     let mut hits = vec![];
     for (kind, grouping, parameter) in

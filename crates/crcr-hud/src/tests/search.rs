@@ -135,6 +135,8 @@ async fn what_pages_write_beside_a_name_or_a_line_is_found_too() {
         ("Returned 1 exit", &*failure),
         ("an odd warning", &*failure),
         ("a2a2a2a #7 Toolchain", &*format!("/commit/{}", "a2".repeat(20))),
+        ("Odd (#7) a2a2a2a2a2", &*format!("/commit/{}", "a2".repeat(20))),
+        ("Nightly / wheel (1, 2) on A2a2a2a", &*format!("/commit/{}", "a2".repeat(20))),
         (&*format!("{UPSTREAM} wheel"), &*format!("/hud/{UPSTREAM}/wheel")),
     ] {
         let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
@@ -183,7 +185,10 @@ async fn names_as_github_git_and_a_chat_write_them_are_found() {
         ("Ada:topic/odd", "/pr/7"),
         ("refs/heads/toolchain", &*format!("/hud/{UPSTREAM}/toolchain")),
         ("origin/linker-error", &*format!("/hud/{UPSTREAM}/linker-error")),
+        ("Odd #7", "/pr/7"),
         ("l4", backend),
+        ("Mature", backend),
+        ("L4 mature", backend),
     ] {
         let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         let found = site.json(&format!("/api/v1/search?q={asked}")).await;
