@@ -227,6 +227,21 @@ const tasks = {
     expect((await top()) === scrolled, `a refresh moves the grid from ${scrolled} to ${await top()}`);
     await grid.close();
 
+    // Who scrolls through a long table sees what its columns are.
+    const small = await contextAt({ viewport: { width: 1280, height: 400 } });
+    for (const path of [MAIN, `${AURORA}?window=30d&heads=all`, "/prs"]) {
+      const long = await open(small, (path === "/prs" ? sites.full : sites.wide) + path);
+      const [box, header, by] = await long.evaluate(() => {
+        const box = document.querySelector(".scroll:has(> .matrix), .scroll:has(> .pulls)");
+        box.scrollIntoView();
+        box.scrollTop = 300;
+        return [box, box.querySelector("thead th")].map((part) => part.getBoundingClientRect().top).concat(box.scrollTop);
+      });
+      expect(by > 100 && Math.abs(header - box) < 4, `${path}: the header is ${box - header} pixels above its table`);
+      await long.close();
+    }
+    await small.close();
+
     // Whoever changes to the dark scheme, or measures contrast, sees a colour or the other, and none in between.
     const schemes = await open(context, sites.full + DUNE);
     const chosen = () => schemes.evaluate(() => getComputedStyle(document.querySelector(".group a[aria-current]")).backgroundColor);
