@@ -13,12 +13,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use crcr_domain::RepoName;
 use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use crate::address::address;
 use crate::context::{Hud, PageError};
 use crate::layout::PAGES;
 use crate::pages::commit::is_prefix;
+use crate::query::MAX_SEARCH_CHARS;
 use crate::security_headers::set_security_headers;
 use crate::view::View;
 
@@ -169,8 +171,12 @@ pub async fn errors_as_pages(
         return (head, text).into_response();
     };
     let is_unknown = status == StatusCode::NOT_FOUND;
-    let links = if is_unknown { near(&hud, asked_again.uri.path()) } else { vec![] };
-    let text = if is_unknown && detail == "Not found" { NO_PAGE } else { detail.as_str() };
+    let mut links = if is_unknown { near(&hud, asked_again.uri.path()) } else { vec![] };
+    let is_no_page = is_unknown && detail == "Not found";
+    if is_no_page {
+        links.extend(searched(asked_again.uri.path()));
+    }
+    let text = if is_no_page { NO_PAGE } else { detail.as_str() };
     let page = page(&View::of(&hud, &asked_again), status.as_u16(), text, &links);
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
         head.headers.remove(name);
@@ -183,6 +189,14 @@ pub async fn errors_as_pages(
         }
     }
     answer
+}
+
+/// The search for what an address ends with, such as the number in `/pull/7` or the SHA in `/commits/1a2b3c4`.
+fn searched(path: &str) -> Option<(String, String)> {
+    let last = path.rsplit('/').next().filter(|last| !last.is_empty())?;
+    let last = percent_decode_str(last).decode_utf8_lossy();
+    let last: String = last.chars().take(MAX_SEARCH_CHARS).collect();
+    Some((address("/search", [("q", Some(&*last))]), format!("Search for {last}")))
 }
 
 /// Where GitHub shows a commit or a pull request of which nothing is known here.
@@ -268,7 +282,8 @@ pub fn page(view: &View<'_>, status: u16, text: &str, links: &[(String, String)]
             p { bdi { (text) } }
             @if !links.is_empty() {
                 // GitHub knows whether it exists; other pages here would be a guess.
-                @if status == 404 && links[0].0.starts_with('/') { p { "Is it one of these?" } }
+                @let is_near = links[0].0.starts_with('/') && !links[0].0.starts_with("/search?");
+                @if status == 404 && is_near { p { "Is it one of these?" } }
                 ul.plain { @for (address, name) in links { li { a href=(address) { bdi { (name) } } } } }
             }
             @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }

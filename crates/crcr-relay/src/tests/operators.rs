@@ -89,6 +89,22 @@ async fn what_operators_see_and_what_is_an_error_is_stored_by_no_cache() {
 }
 
 #[tokio::test]
+async fn unknown_address_leads_to_the_search_for_what_it_ends_with() {
+    let world = World::with(&[TOKEN]).await;
+    for (path, link) in [
+        ("/pull/7", "<a href=\"/search?q=7\"><bdi>Search for 7</bdi>"),
+        ("/commits/1a2b3c4", "<a href=\"/search?q=1a2b3c4\">"),
+        ("/x/%3Cb%3E%20%26", "<a href=\"/search?q=%3Cb%3E+%26\"><bdi>Search for &lt;b&gt; &amp;<"),
+    ] {
+        let request = Request::builder().uri(path).header("accept", "text/html");
+        let answer = world.answer(request.body(Body::empty()).unwrap()).await;
+        let (status, page) = text(answer).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+        assert!(page.contains(link) && !page.contains("Is it one"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn wrong_login_sets_no_cookie_and_many_are_429() {
     let world = World::with(&[TOKEN]).await;
     let other = send(&world, "/crcr/login", "https://evil.example", "", RIGHT).await;
