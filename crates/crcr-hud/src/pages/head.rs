@@ -8,7 +8,7 @@ use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
 use super::failure::short_explanation;
-use super::{category_text, fault_text};
+use super::{category_text, fault_text, reported};
 use crate::address;
 use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, OwnRuns, PullBackend, PullJob};
@@ -53,7 +53,7 @@ pub(crate) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
                         h3 { a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } }
                         span.tag { (backend.level) }
                     }
-                    ul.jobs { @for result in &backend.jobs { li { (job(result, upstream)) } } }
+                    ul.jobs { @for result in &backend.jobs { li { (job(result, None, upstream)) } } }
                 }
             }
         }
@@ -157,7 +157,7 @@ pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             @if let Some(found) = backend.verdict.as_ref().filter(|found| !found.evidence.is_empty()) { (evidence(found)) }
             @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
             @if backend.state.is_some() {
-                (jobs_of_backend(&backend.jobs, next.upstream))
+                (jobs_of_backend(backend, next.upstream))
                 @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
             }
         }
@@ -165,19 +165,20 @@ pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
 }
 
 /// What failed comes first: a backend may have hundreds of jobs.
-fn jobs_of_backend(jobs: &[PullJob], upstream: &str) -> Markup {
+fn jobs_of_backend(backend: &PullBackend, upstream: &str) -> Markup {
     let state = |job: &PullJob| HeadState::of_job(job.outcome, job.missing_proof.is_some());
-    let mut sorted: Vec<&PullJob> = jobs.iter().collect();
+    let item = |result: &PullJob| html! { li { (job(result, Some(&backend.repo), upstream)) } };
+    let mut sorted: Vec<&PullJob> = backend.jobs.iter().collect();
     sorted.sort_by_key(|job| state(job));
     let passed_from = sorted.partition_point(|job| state(job) < HeadState::Passed);
     let is_folded = sorted.len() - passed_from > MAX_OPEN_PASSED;
     let (open, folded) = sorted.split_at(if is_folded { passed_from } else { sorted.len() });
     html! {
-        @if !open.is_empty() { ul.jobs { @for result in open { li { (job(result, upstream)) } } } }
+        @if !open.is_empty() { ul.jobs { @for result in open { (item(result)) } } }
         @if is_folded {
             details {
                 summary { (folded.len()) " other jobs" }
-                ul.jobs { @for result in folded { li { (job(result, upstream)) } } }
+                ul.jobs { @for result in folded { (item(result)) } }
             }
         }
     }
@@ -264,7 +265,8 @@ fn job_times(job: &PullJob) -> Markup {
     } }
 }
 
-fn job(job: &PullJob, upstream: &str) -> Markup {
+/// `backend` ran it for a dispatch; where else its tests failed is listed by backend.
+fn job(job: &PullJob, backend: Option<&str>, upstream: &str) -> Markup {
     html! {
         (outcome(job.outcome)) " "
         @match &job.details.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
@@ -285,7 +287,10 @@ fn job(job: &PullJob, upstream: &str) -> Markup {
                     @if let Some(is_new) = job.new_tests.as_ref().and_then(|tests| tests.get(n)) {
                         span.tag { @if *is_new { "new" } @else { "known" } } " "
                     }
-                    bdi { (test.name) }
+                    @match backend {
+                        Some(repo) => a rel="nofollow" href=(reported::link_of_failures(repo, (&test.name, test.file.as_deref()))) { bdi { (test.name) } },
+                        None => bdi { (test.name) },
+                    }
                     @if let Some(message) = &test.message { div.detail { bdi { (message) } } }
                     @if let Some(trace) = &test.stacktrace {
                         details { summary.detail { "Stack trace" } pre { bdi { (trace) } } }

@@ -374,6 +374,14 @@ pub(crate) fn link_of_test(
     link_with(&[("backend", Some(backend)), ("test", Some(test)), ("file", file)], span)
 }
 
+/// The address of the jobs of a backend in which a test failed, as long ago as a window goes. The page of the backend
+/// has the same, so that crawlers get no other.
+pub(crate) fn link_of_failures(backend: &str, (test, file): (&str, Option<&str>)) -> String {
+    let asked = [("backend", Some(backend)), ("test", Some(test)), ("file", file)];
+    let times = [("window", Some("30d")), ("events", Some(EventFilter::Pr.as_str()))];
+    address("/reported", asked.into_iter().chain(times))
+}
+
 fn link_with(asked: &[(&str, Option<&str>)], span: &TimeSpan) -> Option<String> {
     let times = [("window", Some(span.window?)), ("events", Some(span.events.as_str()))];
     Some(address("/reported", asked.iter().copied().chain(times)))

@@ -1,4 +1,5 @@
 use crcr_domain::probes::{Culprit, ProbesOverview, SuspectCommit};
+use crcr_domain::protocol::callback::FailedTest;
 use crcr_domain::results::facts::DispatchFactStatus;
 
 use super::one_test::HOSTILE;
@@ -201,6 +202,28 @@ async fn cancelled_job_is_to_be_run_again_and_its_own_run_is_linked() {
         assert!(next.contains(expected), "{expected}: {next}");
     }
     assert!(!next.contains("failing tests") && !next.contains("/aa"), "{next}");
+}
+
+#[tokio::test]
+async fn failed_test_of_a_backend_leads_to_where_else_it_failed() {
+    let mut facts = branched(2, true);
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.details.failed_tests = vec![FailedTest {
+                name: "odd <test> & more".to_owned(),
+                file: Some("odd.py".to_owned()),
+                ..FailedTest::default()
+            }];
+        }
+    }
+    let site = site(facts).await;
+    let (_, page) = site.get("/pr/7").await;
+    let (_, link) = page.split_once("href=\"/reported?").expect(&page);
+    let query = link.split('"').next().unwrap().replace("&amp;", "&");
+    let found = site.json(&format!("/api/v1/reported?{query}")).await;
+    let jobs = found["jobs"].as_array().unwrap();
+    assert!(jobs.iter().any(|job| job["pull_request"] == 7), "{query}: {found}");
+    assert!(jobs.iter().all(|job| job["repo"] == AURORA), "{query}: {found}");
 }
 
 /// The same as [`branched`], with a second backend that has the same results.
