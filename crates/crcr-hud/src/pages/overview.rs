@@ -487,7 +487,8 @@ fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
                     } }
                 }
                 div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)), dispatches)) } }
-                div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)), reports)) } }
+                // A report that is refused doesn't say for which event its job ran.
+                div { dt { "Reports of all events" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)), reports)) } }
             }
         }
     }

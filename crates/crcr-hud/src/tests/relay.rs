@@ -70,6 +70,10 @@ async fn each_count_of_dispatches_and_reports_leads_to_as_many_rows() {
         }
     }
     assert!(kinds >= 6, "{kinds}");
+    // The other figures are those of nightly runs, which reports can't be told by.
+    let nightly = site.json("/api/v1/overview?events=nightly").await;
+    assert_eq!(nightly["relay"]["callbacks"], overview["relay"]["callbacks"]);
+    site.page_with("/crcr?events=nightly", "<dt>Reports of all events</dt>").await;
     let now = site.json("/api/v1/now").await;
     let refused = listed(&site, "list=reports&kind=refused&window=24h", "reports").await;
     assert_eq!(refused as u64, now["relay"]["refused"].as_u64().unwrap());
