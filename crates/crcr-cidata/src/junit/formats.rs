@@ -551,6 +551,14 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     ]);
     assert_eq!((below.tally.tests, below.tally.successes), (1, 1));
     assert!(below.summary.findings.iter().all(|finding| finding.rule == JunitRule::OtherLines));
+    let logged = go(&[
+        r#"{"level":"info","msg":"the database started"}"#,
+        r#"{"Action":"fail","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"fail","Package":"p"}"#,
+    ]);
+    assert_eq!((logged.tally.tests, logged.tally.failures), (1, 1));
+    let cut_at_once = read(r#"{"Time":"2026-11-27T10:00:00Z","Action":"ru"#);
+    assert!(cut_at_once.summary.is_truncated);
     let other = "a plain line\n{\"Action\" : 1}\n";
     assert!(TestReport::read(other.as_bytes()).is_err(), "no line of `go test -json`");
     // What was run again because it failed.

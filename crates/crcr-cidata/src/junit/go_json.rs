@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use super::findings::{FindingList, JunitRule};
 use super::input::ReportText;
-use super::other_files::OtherFile;
 use super::summary::{
     JunitError, JunitSummary, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels, read_error,
 };
@@ -86,11 +85,19 @@ struct GoReader<F> {
     findings: FindingList,
 }
 
-/// Whether lines of `go test -json` follow others, such as `go: downloading …` and what a compiler prints.
+/// Whether there are lines of `go test -json`, maybe below others, such as `go: downloading …`, what a compiler prints, or
+/// another program's log in JSON.
 pub(crate) fn begins_below(start: &[u8]) -> bool {
-    start
-        .split(|byte| *byte == b'\n')
-        .any(|line| line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some())
+    let is_event = |line: &[u8]| match serde_json::from_slice::<Event<'_>>(line) {
+        Ok(_) => true,
+        // It ends early, or goes on behind `start`.
+        Err(error) => error.is_eof(),
+    };
+    start.split(|byte| *byte == b'\n').any(|line| {
+        line.starts_with(b"{")
+            && memchr::memmem::find(line, b"\"Action\":").is_some()
+            && is_event(line)
+    })
 }
 
 pub(crate) fn read<R: Read>(
@@ -111,7 +118,7 @@ pub(crate) fn read<R: Read>(
         findings: FindingList::default(),
     };
     let mut line = vec![];
-    let (mut events, mut is_truncated) = (0_u64, false);
+    let mut is_truncated = false;
     loop {
         let number = text.line();
         if !text.read_line(&mut line).map_err(|error| read_error(&text, error))? {
@@ -123,12 +130,8 @@ pub(crate) fn read<R: Read>(
         }
         match serde_json::from_slice::<Event<'_>>(trimmed) {
             Ok(event) => {
-                events += 1;
                 reader.build = None;
                 reader.read_event(&event, number)?;
-            }
-            Err(_) if events == 0 && trimmed.starts_with(b"{") => {
-                return Err(JunitError::OtherFile(OtherFile::json()));
             }
             Err(_) => {
                 is_truncated = !line.ends_with(b"\n") && trimmed.starts_with(b"{");

@@ -99,6 +99,12 @@ const KNOWN: &[KnownFile] = &[
 ];
 
 const JSON: KnownFile = no_tests("", "JSON, and not the lines of `go test -json`");
+const JSON_OF_RESULTS: KnownFile =
+    tests("", "JSON with results, and not the lines of `go test -json`", "write JUnit as well");
+
+/// In lower case. JSON of a tool that isn't known is taken as results of tests if it has one of these: left out as a file
+/// without tests, its failures would be hidden by a quarantine of other tests.
+const WORDS_OF_RESULTS: [&str; 5] = ["fail", "\"pass", "\"status\"", "\"outcome\"", "\"result\""];
 
 /// Reports that aren't XML: what all of each are near its start.
 const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
@@ -178,10 +184,8 @@ const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
         &["\"pytest_version\":", "\"$report_type\":"],
         tests("", "a log of pytest-reportlog", "use `--junitxml=report.xml`"),
     ),
-    (
-        &["\"examples\":", "\"rspec\":"],
-        tests("", "RSpec's own JSON", "use the formatter `RspecJunitFormatter`"),
-    ),
+    (&["\"version\":", "\"examples\":[", "\"summary_line\":"], RSPEC),
+    (&["\"examples\":[{\"id\":", "\"full_description\":"], RSPEC),
     (
         &["\"type\":", "\"event\":", "\"started\"", "\"test_count\":"],
         tests("", "the JSON of Rust's libtest", "use `cargo nextest` with `junit` in its profile"),
@@ -208,6 +212,8 @@ const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
     (&["\"reportFormat\":", "\"CTRF\""], CTRF),
     (&["\"results\":", "\"tool\":", "\"summary\":"], CTRF),
     (&["\"uuid\":", "\"historyId\":"], tests("", "a result of Allure", "write JUnit as well")),
+    (&["sarif", "\"runs\":"], no_tests("", "a lint report in SARIF")),
+    (&["\"statementMap\":", "\"fnMap\":"], no_tests("", "a coverage report of Istanbul")),
 ];
 
 /// What other files begin with. The second byte of gzip's isn't text, so it was replaced.
@@ -223,6 +229,11 @@ const KNOWN_BEGINNINGS: &[(&str, KnownFile)] = &[
         "[\"start\",{",
         tests("", "the events of Mocha's `json-stream`", "use `--reporter mocha-junit-reporter`"),
     ),
+    ("=== RUN ", GO_TEXT),
+    ("--- FAIL: ", GO_TEXT),
+    ("FAIL\t", GO_TEXT),
+    ("ok  \t", GO_TEXT),
+    ("?   \t", GO_TEXT),
     ("Test run by ", tests("", "a summary of DejaGnu", "convert it to JUnit in the job")),
     ("Test Run By ", tests("", "a summary of DejaGnu", "convert it to JUnit in the job")),
 ];
@@ -233,6 +244,8 @@ const TAP: KnownFile =
     tests("", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
 const SUBUNIT: KnownFile =
     tests("", "a stream of subunit", "convert it to JUnit in the job, as by `subunit2junitxml`");
+const RSPEC: KnownFile = tests("", "RSpec's own JSON", "use the formatter `RspecJunitFormatter`");
+const GO_TEXT: KnownFile = tests("", "the text of `go test`", "write the lines of `go test -json`");
 const XCODE: KnownFile =
     tests("", "the JSON of `xcresulttool`", "convert the `.xcresult` to JUnit in the job");
 const GO_COVERAGE: KnownFile = no_tests("", "a coverage profile of Go");
@@ -246,10 +259,6 @@ impl OtherFile {
         Self { root: root.chars().take(40).collect(), known }
     }
 
-    pub(crate) fn json() -> Self {
-        Self { root: String::new(), known: Some(&JSON) }
-    }
-
     /// What a file is that starts with this text and isn't XML.
     pub(crate) fn of_start(text: &str) -> Option<Self> {
         let is_all =
@@ -259,7 +268,8 @@ impl OtherFile {
             .map(|(_, known)| known)
             .or_else(|| is_tap(text).then_some(&TAP))
             .or_else(|| is_subunit(text).then_some(&SUBUNIT))
-            .or_else(|| KNOWN_STARTS.iter().find(is_all).map(|(_, known)| known))?;
+            .or_else(|| KNOWN_STARTS.iter().find(is_all).map(|(_, known)| known))
+            .or_else(|| json(text))?;
         Some(Self { root: String::new(), known: Some(known) })
     }
 
@@ -277,6 +287,17 @@ impl OtherFile {
             ),
         }
     }
+}
+
+/// An object, or a list of objects. A line such as `[INFO] …` isn't JSON.
+fn json(text: &str) -> Option<&'static KnownFile> {
+    let is_list = || text.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with('{'));
+    if !text.starts_with('{') && !is_list() {
+        return None;
+    }
+    let text = text.to_lowercase();
+    let has_results = WORDS_OF_RESULTS.iter().any(|word| text.contains(word));
+    Some(if has_results { &JSON_OF_RESULTS } else { &JSON })
 }
 
 /// The Test Anything Protocol without its first line, which old versions don't have.

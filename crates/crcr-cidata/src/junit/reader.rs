@@ -36,10 +36,9 @@ pub fn read_cases(
         true => None,
         false => OtherFile::of_start(&String::from_utf8_lossy(start)),
     };
-    let is_json = is_go || start.first() == Some(&b'{');
     match other {
         Some(other) => Err(JunitError::OtherFile(other)),
-        None if is_json => go_json::read(text, on_case),
+        None if is_go => go_json::read(text, on_case),
         None => read_xml(text, on_case),
     }
 }

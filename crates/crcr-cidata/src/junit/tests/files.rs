@@ -207,6 +207,19 @@ fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
         (r#"{"start":"2026","capabilities":{},"framework":"mocha","suites":[]}"#, "WebdriverIO"),
         (r#"{"collection":{"info":{},"item":[]},"run":{"failures":[{}]}}"#, "Newman"),
         (r#"{"root_group":{},"metrics":{"checks":{"fails":1}}}"#, "k6"),
+        (
+            r#"{"version":"3.13.5","examples":[{"id":"./spec/a_spec.rb[1:1]","description":"a","full_description":"A a"#,
+            "RSpec",
+        ),
+        (
+            r#"{"version":"3.13.5","messages":["An error occurred"],"examples":[],"summary":{},"summary_line":"0"}"#,
+            "RSpec",
+        ),
+        (r#"[{"id":"1","name":"a","result":"failed"}]"#, "JSON with results"),
+        (r#"{"summary":{"passed":1,"failed":2}}"#, "JSON with results"),
+        ("[\n  {\n    \"Action\": \"fail\"\n  }\n]\n", "JSON with results"),
+        ("=== RUN   TestA\n--- FAIL: TestA (0.00s)\nFAIL\n", "text of `go test`"),
+        ("ok  \tacme/a\t0.1s\nFAIL\tacme/b\t0.1s\n", "text of `go test`"),
         ("<tests><test className='A' methodName='t' status='3'/></tests>", "TestDox"),
     ] {
         let JunitError::OtherFile(other) = TestReport::read(text.as_bytes()).unwrap_err() else {
@@ -218,6 +231,10 @@ fn file_of_a_test_tool_in_json_or_text_is_none_without_tests() {
     for text in [
         "TN:\nSF:/a.js\nDA:1,1\nend_of_record\n",
         "mode: set\na.go:1.1,2.2 1 1\n",
+        r#"{"$schema":"https://json.schemastore.org/sarif-2.1.0.json","runs":[{"results":["fails"]}]}"#,
+        r#"{"/w/failure.js":{"path":"/w/failure.js","statementMap":{},"fnMap":{}}}"#,
+        r#"[{"filePath":"/w/a.js","messages":[],"errorCount":0}]"#,
+        r#"{"Version":"2012-10-17","Statement":[{"Action":"s3:GetObject"}]}"#,
         "<?xml version='1.0'?>\n<mutations partial='true'><mutation/></mutations>",
         // Surefire puts it beside the reports of a red run, and its tests are in those.
         "<!DOCTYPE suite SYSTEM 'https://testng.org/testng-1.0.dtd'>\n<suite name='Failed suite'/>",
