@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::artifact_download::World;
 use crate::support::Crcr;
 
+const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
 const REPORT: &str = "<?xml version='1.0'?>\n<testsuites><testsuite name='s' timestamp='2001-02-03T04:05:06'>\n\
      <testcase classname='c' name='good' file='t.py' time='0.1'/>\n\
      <testcase classname='c' name='bad' time='0.2'><failure message='assert 1 == 2'>where</failure></testcase>\n\
@@ -113,6 +115,34 @@ fn test_that_ran_once_has_one_run() {
     let failing = [&["stats", "failing"][..], &stored].concat();
     let ran = Crcr::new(&failing).run().expect_code(0);
     assert!(ran.stdout.ends_with(" 1 run   c.t\n"), "{}", ran.report());
+}
+
+#[test]
+fn two_folders_without_a_run_id_are_two_runs_and_a_commit_makes_their_test_flaky() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = format!("sqlite:{}", folder.path().join("results.db").display());
+    let stored = ["--repo", "acme/app", "--results", &results];
+    let stats = |command: &str| {
+        Crcr::new(&[&["stats", command][..], &stored].concat()).run().expect_code(0)
+    };
+    for (run, failure) in ["<failure/>", "", "<failure/>", ""].into_iter().enumerate() {
+        let reports = folder.path().join(format!("run-{run}"));
+        fs::create_dir(&reports).unwrap();
+        let case = format!("<testcase classname='c' name='t'>{failure}</testcase>");
+        fs::write(reports.join("a.xml"), format!("<testsuite>{case}</testsuite>")).unwrap();
+        let collect = ["stats", "collect", "--on-default-branch", "--dir"];
+        let sha: &[&str] = if run < 2 { &[] } else { &["--sha", COMMIT] };
+        let collect = [&collect[..], &[reports.to_str().unwrap()], &stored, sha].concat();
+        Crcr::new(&collect).run().expect_code(0);
+        if run == 1 {
+            let failing = stats("failing");
+            assert!(failing.stdout.ends_with(" 2 runs  c.t\n"), "{}", failing.report());
+            let flaky = stats("flaky");
+            assert!(flaky.stderr.contains("stats collect --sha"), "{}", flaky.report());
+        }
+    }
+    let flaky = stats("flaky");
+    assert!(flaky.stdout.ends_with(" c.t\n"), "{}", flaky.report());
 }
 
 /// Nothing is stored under such a name, and an empty ranking would look like good news.

@@ -48,8 +48,14 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
             TestRanking::New => "new test",
         };
         let of = branches(&args.stored);
+        let commit = match ranking {
+            TestRanking::Flaky => {
+                "; a flaky test passed and failed on one commit, which `crcr stats collect --sha` names"
+            }
+            _ => "",
+        };
         printer.notice(&format!(
-            "no {kind} of {} since {}{of}",
+            "no {kind} of {} since {}{of}{commit}",
             args.stored.repo,
             date(query.days.0)
         ));

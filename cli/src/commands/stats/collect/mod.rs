@@ -323,7 +323,8 @@ async fn offline_run(
     let required = || Failure::unexpected("usage", "`--dir` needs `--repo`");
     let repository = args.repo.clone().ok_or_else(required)?;
     let run_id = args.run_id.unwrap_or_else(|| {
-        let run_id = Timestamp::now().as_second().unsigned_abs();
+        // In milliseconds: a loop over folders would collect two of them in one second as one run.
+        let run_id = Timestamp::now().as_millisecond().unsigned_abs();
         printer.notice(&format!(
             "the reports are those of run {run_id}: with `--run-id {run_id}` they can be collected again \
              without counting twice"
