@@ -211,8 +211,8 @@ static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0`, `TestFailure` or
-/// `--fail`.
+/// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0`, `TestFailure`,
+/// `exceptiongroup` or `--fail`.
 fn words_without_names(line: &[u8]) -> String {
     let is_word = |word: &&str| {
         if word.len() > 1 && word.starts_with('-') {
@@ -222,6 +222,7 @@ fn words_without_names(line: &[u8]) -> String {
         let is_inner_capital = |(a, b): (char, char)| a.is_lowercase() && b.is_uppercase();
         word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’'))
             && !word.chars().zip(word.chars().skip(1)).any(is_inner_capital)
+            && !is_joined_name(word)
     };
     let line = String::from_utf8_lossy(line);
     let words: Vec<_> = line
@@ -231,6 +232,15 @@ fn words_without_names(line: &[u8]) -> String {
         .filter(is_word)
         .collect();
     words.join(" ").to_lowercase()
+}
+
+/// Whether an error is only a part of the word: packages such as `exceptiongroup` and `multierror` are named so, in small
+/// letters, and errors such as `IOException` aren't.
+fn is_joined_name(word: &str) -> bool {
+    ["error", "exception"].into_iter().any(|failure| {
+        word.contains(failure)
+            && !matches!(word.strip_prefix(failure), Some("" | "s" | "ed" | "ing" | "'s" | "’s"))
+    })
 }
 
 /// A pattern of this crate, for bytes of one line.
@@ -398,6 +408,9 @@ mod tests {
             ("test errors::panics ... ok", "test ... ok"),
             ("✗ index.html: cannot be read", "✗  cannot be read"),
             ("Benchmark 1: app --fail", "benchmark app"),
+            (" + exceptiongroup==1.2.0", "+ "),
+            ("an IOException while reading", "an ioexception while reading"),
+            ("Fetching multierror, errors: Erroring", "fetching  errors  erroring"),
         ] {
             let found = words_without_names(line.as_bytes());
             assert_eq!(

@@ -721,6 +721,23 @@ fn line_of_step(lines: &str) -> String {
 }
 
 #[test]
+fn packages_with_an_error_in_their_name_are_not_named() {
+    for line in [
+        "Collecting exceptiongroup",
+        " + exceptiongroup==1.2.0",
+        "  - Installing exceptiongroup (1.2.0)",
+        "  exceptional 2.1.3",
+        "Installing multierror 1.0",
+        "Pulling exceptionless (exceptionless/app:8)",
+    ] {
+        let found = line_of_step(&format!("{line}\n"));
+        assert_eq!(found, "##[error]Process completed with exit code 1.", "{line}");
+    }
+    let errored = "the upload errored on the mirror";
+    assert_eq!(line_of_step(&format!("{errored}\n")), errored);
+}
+
+#[test]
 fn what_a_passed_test_prints_gives_way_to_the_reported_failure() {
     let of_googletest = "[ RUN      ] Disk.Full\nE1127 07:00:00 12 a.cc:3] No space left on device\n\
         [       OK ] Disk.Full (3 ms)\n[ RUN      ] Core.Adds\na.cc:10: Failure\n\
