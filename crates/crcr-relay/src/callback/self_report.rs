@@ -148,13 +148,13 @@ impl VerifiedReport<'_> {
         }
     }
 
-    /// Charges a report whose commit isn't known to exist, before GitHub is asked, so that a flood of them
-    /// can't use up the API quota. Returns how long to wait if there are too many.
+    /// Charges a report before GitHub is asked for its commit, so that a flood of them can't use up the API quota. Returns
+    /// how long to wait if there are too many. All jobs of a run share the answer, whatever it was.
     async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
         let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
         let key = state_records::commit_key(&self.relay.config.upstream, commit);
         let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
-        if cached.value.is_some_and(|cached| cached.exists && self.is_current(&cached)) {
+        if cached.value.is_some_and(|cached| self.is_current(&cached)) {
             return Ok(None);
         }
         let bucket = state_records::report_limit_key(&self.identity.repository);

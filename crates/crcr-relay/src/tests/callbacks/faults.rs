@@ -516,8 +516,8 @@ async fn retried_start_never_reaches_the_external_hud_after_the_end() {
 }
 
 #[tokio::test]
-async fn unknown_commit_is_looked_up_once_and_always_charged() {
-    let (world, two) = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await.opened("acme/two").await;
+async fn jobs_of_a_nightly_run_on_a_commit_that_is_not_upstreams_cost_one_look_up() {
+    let (world, two) = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await.opened("acme/two").await;
     world.github.state().world.add_commit(UPSTREAM, NEWER);
     let report = async |sha: &str, job: &str| {
         let mut body = two.body("completed", Some("success"));
@@ -532,12 +532,11 @@ async fn unknown_commit_is_looked_up_once_and_always_charged() {
     let looked_up = |sha: &str| {
         world.github.state().world.count(&format!("GET /repos/{UPSTREAM}/git/commits/{sha}"))
     };
-    for job in ["a", "b"] {
+    for job in ["a", "b", "c"] {
         assert_eq!(report(&unknown, job).await, said("completed"));
     }
     assert_eq!(looked_up(&unknown), 1);
-    // The run, and two reports on a commit that nobody knows, have used up the limit, so another one isn't
-    // looked up.
+    // The run and the look-up have used up the limit, so another commit isn't looked up.
     let other = "d".repeat(40);
     assert_eq!(report(&other, "a").await.0, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(looked_up(&other), 0);
@@ -551,7 +550,7 @@ async fn unknown_commit_is_looked_up_once_and_always_charged() {
     let mut commits: Vec<_> = facts.iter().map(|fact| (&fact.job, &*fact.head_sha)).collect();
     commits.sort();
     let commits: Vec<_> = commits.into_iter().map(|(_, commit)| commit).collect();
-    assert_eq!(commits, ["", "", &*unknown, &*unknown]);
+    assert_eq!(commits, ["", "", "", &*unknown, &*unknown]);
 }
 
 #[tokio::test]
