@@ -84,13 +84,11 @@ pub async fn run(
         check.withdrawn(relay, &context).await?
     };
     let Some((run, shown)) = content else { return Ok(TaskDone::Finished) };
-    if checked.is_some() {
-        if known.value.is_none() && !job_checks::has_place(relay, repo, head_sha, &key_name).await?
-        {
-            return Ok(TaskDone::Finished);
-        }
-        let calls = if known.value.is_some() { 1 } else { 2 };
-        job_checks::charge_calls(relay, repo, calls).await?;
+    if checked.is_some()
+        && known.value.is_none()
+        && !job_checks::has_place(relay, repo, head_sha, &key_name).await?
+    {
+        return Ok(TaskDone::Finished);
     }
     if checked.is_none() && known.value.is_none() && head.job_count() > 0 {
         // Jobs may have reported before the commit had check runs, such as those of a push.
@@ -271,6 +269,7 @@ impl ShownCheck<'_> {
         if current.is_some_and(|before| before.digest == digest) {
             return Ok(true);
         }
+        self.charge_calls(relay).await?;
         let completed = matches!(shown.status, CheckRunStatus::Completed(_));
         body.completed_at = completed.then(|| relay.now());
         let name = check_name(&self.head.repo.key(), self.checked);
@@ -305,6 +304,16 @@ impl ShownCheck<'_> {
         };
         self.record_sent(relay, sent, shown, other_change).await?;
         Ok(true)
+    }
+
+    /// Charges the calls that the check run of a job takes. One that GitHub shows as it is takes none, however often it is
+    /// evaluated while its run goes on.
+    async fn charge_calls(&self, relay: &Relay) -> Result<(), TaskError> {
+        if self.checked.is_none() {
+            return Ok(());
+        }
+        let calls = if self.known.value.is_some() { 1 } else { 2 };
+        job_checks::charge_calls(relay, &self.head.repo, calls).await
     }
 
     /// Records what GitHub has now, unless another worker's change may have come between. `other_change`: since when

@@ -315,6 +315,24 @@ async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
     assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
 }
 
+/// It is evaluated every minute.
+#[tokio::test]
+async fn job_that_goes_on_takes_no_calls_meanwhile() {
+    let (world, four) = World::new().await.opened("acme/four").await;
+    four.begin(&world).await;
+    world.settle().await;
+    let calls = || {
+        let mut all = world.relay.usage.most().into_iter();
+        all.find(|(what, ..)| *what == crate::usage::Resource::CheckRunCalls)
+    };
+    let of_start = calls();
+    assert!(of_start.is_some());
+    for _ in 0..10 {
+        world.wait(MINUTE).await;
+    }
+    assert_eq!(calls(), of_start);
+}
+
 #[tokio::test]
 async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
     let (world, four) = World::new().await.opened("acme/four").await;
