@@ -229,7 +229,10 @@ impl Head {
                 | DispatchStatus::LeftOut { .. }
         );
         let was_cut = matches!(conclusion, Conclusion::Cancelled | Conclusion::Skipped);
-        if says_nothing || was_cut || deciding.silence.is_some() {
+        // Below L3 GitHub isn't asked whether a dispatch without reports has run, and reports need no proof.
+        let may_have_run =
+            !deciding.is_answered && deciding.level.check_run() == CheckRunPolicy::Never;
+        if says_nothing || was_cut || may_have_run || deciding.silence.is_some() {
             return None;
         }
         if conclusion.is_good() {

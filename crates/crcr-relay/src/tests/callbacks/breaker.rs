@@ -351,6 +351,25 @@ pub(crate) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not
 }
 
 #[tokio::test]
+pub(crate) async fn runs_whose_reports_were_lost_below_l3_do_not_open_the_breaker_after_a_promotion()
+ {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    world.enforce("L2: [acme/four]\n").await;
+    let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
+    for (round, head) in heads.iter().enumerate() {
+        push(&world, head).await;
+        let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
+        four.on_github(&world, "completed", Some("success"));
+        world.wait(121 * MINUTE).await;
+    }
+    world.settle_with("L4:\n  - acme/four: [dave]\n").await;
+    let conclusion = shown(&world, &heads[0]).0;
+    assert_eq!(conclusion.as_deref(), Some("failure"), "without a report nothing is proven");
+    push(&world, &"f".repeat(40)).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "it may well work");
+}
+
+#[tokio::test]
 pub(crate) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));

@@ -85,6 +85,7 @@ on_redis! {
         one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody,
         newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody,
         runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker,
+        runs_whose_reports_were_lost_below_l3_do_not_open_the_breaker_after_a_promotion,
         jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker,
         while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
     authority:
