@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use crcr_domain::checks::lifecycle::JobTransition;
+use crcr_domain::checks::lifecycle::{self, JobTransition};
 use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::protocol::callback::Callback;
 use crcr_domain::protocol::identity::CallerIdentity;
@@ -154,7 +154,8 @@ impl VerifiedReport<'_> {
     }
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
-    /// another body it is refused, unless the token serves many reports and this one says the same.
+    /// another body it is refused, unless the token serves many reports and this one says the same, or worse: another
+    /// step of the same name may have failed.
     pub(crate) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
         let used = used?;
         if used.body == digest(self.body) {
@@ -168,18 +169,19 @@ impl VerifiedReport<'_> {
         // Sent again with another time of day, for example: the job's state says that it is a duplicate.
         let detail =
             "the token was used for another conclusion of this job; mint one to correct it";
-        (used.state != self.callback.state).then(|| CallbackResponse::bad_token(detail))
+        let step = lifecycle::transition(used.state, self.callback.state);
+        (step == JobTransition::Better).then(|| CallbackResponse::bad_token(detail))
     }
 
-    /// The record of the token's use: of the token, or of the token for one status of one job, where a token
+    /// The record of the token's use: of the token, or of the token for one status of one step of a job, where a token
     /// serves many.
     pub(crate) fn token_key(&self) -> StoreKey {
         let (issuer, token) = (&self.identity.issuer, &self.identity.token_id);
         if self.identity.is_minted_per_report() {
             return state_records::used_token_key(issuer, token);
         }
-        let Callback { delivery, job, state, .. } = self.callback;
-        let parts = json!([token, delivery, job, state.status()]);
+        let Callback { delivery, job, state, details, .. } = self.callback;
+        let parts = json!([token, delivery, job, details.check_run_id, state.status()]);
         state_records::used_token_key(issuer, &parts.to_string())
     }
 

@@ -220,6 +220,31 @@ async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_anothe
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
 }
 
+/// A last step reports for all others. It may name a check run for each of them.
+#[tokio::test]
+async fn parallel_buildkite_step_that_fails_is_not_hidden_by_another_one_with_the_same_token() {
+    let (passed, failed) = (("1", OK), ("2", Some("failure")));
+    for (steps, are_named) in
+        [([passed, failed], false), ([passed, failed], true), ([failed, passed], true)]
+    {
+        let (world, four) = buildkite_world().await.opened("acme/four").await;
+        let build = "0190046e-e199-453b-a302-a21a4d649d31";
+        let mut claims = buildkite_claims(&world, build);
+        claims["jti"] = json!("of the last step");
+        for (number, end) in steps {
+            let mut body = body_of(&four, build, ("test", end), true);
+            if are_named {
+                body["workflow"]["check_run_id"] = json!(number);
+            }
+            let answer = four.report_as(&world, &claims, &body).await;
+            assert_eq!(answer, said("completed"), "{steps:?}");
+        }
+        world.wait(Duration::from_secs(5 * 60)).await;
+        let failure = check(DISPATCH, "completed", Some("failure"));
+        assert_eq!(checks(&world)[0], failure, "{steps:?}");
+    }
+}
+
 #[tokio::test]
 async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of_another_one() {
     let retried =
