@@ -10,7 +10,7 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 /// How many literals may stand for one pattern.
 const MAX_SET: usize = 24;
 /// More of a literal makes the automaton larger and hardly more selective.
-const MAX_LITERAL_BYTES: usize = 24;
+const MAX_LITERAL_BYTES: usize = 16;
 /// In bytes other than white space, an end of a line being worth two. Shorter literals occur in nearly
 /// every line.
 const MIN_LITERAL: usize = 3;
@@ -133,12 +133,15 @@ impl LiteralParts {
 
 /// The members of a small class in lower case, so that `[eE]` is one.
 fn members(class: &Class) -> Option<LiteralSet> {
+    let count: usize = match class {
+        Class::Unicode(class) => class.iter().map(|range| range.len()).sum(),
+        Class::Bytes(class) => class.iter().map(|range| range.len()).sum(),
+    };
+    if count > 2 * MAX_SET {
+        return None;
+    }
     let mut set: LiteralSet = match class {
         Class::Unicode(class) => {
-            let count: usize = class.iter().map(|range| range.len()).sum();
-            if count > 2 * MAX_SET {
-                return None;
-            }
             let chars = class.iter().flat_map(|range| range.start()..=range.end());
             chars.map(|c| c.to_ascii_lowercase().to_string().into_bytes()).collect()
         }
