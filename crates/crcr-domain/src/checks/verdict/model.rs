@@ -527,7 +527,10 @@ impl History {
         let is_next = |run: &TrueRun, older: &TrueRun| {
             self.are_known_to_be_of_one_file(run, older)
                 && pull(run) == pull(older)
-                && (run.dispatch, run.id) > (older.dispatch, older.id)
+                && (run.dispatch > older.dispatch
+                    || (run.dispatch == older.dispatch
+                        && run.id > older.id
+                        && self.is_listed(older)))
         };
         let all = of_commit.clone();
         // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't

@@ -123,7 +123,10 @@ impl<'a> EffectiveRun<'a> {
 
     /// Whether it is the next run of the workflow for the same pull request, or a later one.
     fn follows(&self, older: &Self) -> bool {
-        self.dispatch.pull_request == older.dispatch.pull_request
+        // One dispatch starts all workflow files, of which two may have one name.
+        let is_of_known_file = older.known.is_some() || older.is_foreign();
+        (self.position > older.position || is_of_known_file)
+            && self.dispatch.pull_request == older.dispatch.pull_request
             && (self.position, self.order) > (older.position, older.order)
             && older.is_of_workflow_of(self)
     }

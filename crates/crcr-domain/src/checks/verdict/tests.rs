@@ -729,6 +729,14 @@ fn run_of_another_workflow_that_github_does_not_list_replaces_none() {
 }
 
 #[test]
+fn run_that_github_has_not_listed_is_not_replaced_by_one_of_another_file_with_its_workflows_name() {
+    let (build, test) = (id("5", 1, "CI", "build"), id("6", 1, "CI", "test"));
+    let runs = [run("6", "test.yml", 1, RunState::Over(GOOD))];
+    let jobs = vec![ended(&build, GOOD), ended(&test, GOOD)];
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs)]), RUNNING);
+}
+
+#[test]
 fn the_verdict_names_the_run_to_look_at() {
     let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
     let runs = [
