@@ -129,8 +129,8 @@ pub(crate) async fn backend_cells(
         let first = BackendCell { outcome: job.outcome, jobs: 0, failed: 0, ended };
         row[at].get_or_insert(first).add(job.outcome, ended);
     }
-    let told = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
-    for sent in facts.dispatches(&window).filter(told) {
+    let is_push = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
+    for sent in facts.dispatches(&window).filter(is_push) {
         // A backend that was told of a commit and hasn't answered hasn't passed.
         let outcome = match sent.status {
             DispatchFactStatus::Queued | DispatchFactStatus::Sent => None,
