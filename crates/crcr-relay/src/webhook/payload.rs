@@ -83,7 +83,7 @@ pub(crate) fn parse(webhook: &[u8]) -> Result<Box<RawValue>, String> {
 /// The length of JSON as GitHub counts it: its serialiser writes `<`, `>` and `&` as `\u003c` and so
 /// on.
 fn weight(json: &[u8]) -> usize {
-    json.iter().map(|byte| if b"<>&".contains(byte) { 6 } else { 1 }).sum()
+    json.len() + 5 * memchr::memchr3_iter(b'<', b'>', b'&', json).count()
 }
 
 fn cut_texts(value: &mut Value) {
