@@ -6,6 +6,7 @@ mod breaker;
 pub mod callback;
 mod compat;
 pub mod config;
+mod deciding_settings;
 pub mod demotions;
 mod facts;
 pub mod http;

@@ -333,6 +333,8 @@ keys! {
     /// The bucket that exists when a dispatch has its place among those of a day.
     pub(crate) admitted_key(delivery: &str, repo: &RepoName) = ["admitted", delivery, &repo.key()];
     pub(crate) allowlist_key() = ["allowlist"];
+    /// The settings that decide what check runs show, as they were at the last start.
+    pub(crate) deciding_settings_key() = ["deciding_settings"];
     /// The record of the times that the store has seen.
     pub(crate) clock_key() = ["clock"];
     /// The record that `/readyz` writes to find out whether the store can be written.

@@ -101,7 +101,7 @@ impl BackendFiles {
             .is_some_and(|file| file.skips_drafts && file.known_since.is_some_and(|at| at < now))
     }
 
-    /// Whether a file says that a dispatch isn't sent for this reason.
+    /// Whether a dispatch may be left out for this reason: nearly always because a file says so.
     pub(crate) fn may_leave_out(
         &self,
         repo: &str,
@@ -109,6 +109,9 @@ impl BackendFiles {
         webhook: &KnownWebhook,
         level: u8,
     ) -> bool {
+        if why == LeftOut::SameHead && webhook.repeats_head() {
+            return true;
+        }
         let Some(file) = self.0.get(repo) else { return false };
         match why {
             LeftOut::Event => file.leaves_out_pushes && webhook.event == "push",
@@ -118,9 +121,7 @@ impl BackendFiles {
             LeftOut::Draft => file.skips_drafts && webhook.is_draft,
             LeftOut::Closed => file.quiet_minutes > 0 || file.max_per_day.is_some(),
             LeftOut::SameHead => {
-                webhook.repeats_head()
-                    || (webhook.pull.is_some()
-                        && (file.quiet_minutes > 0 || file.max_per_day.is_some()))
+                webhook.pull.is_some() && (file.quiet_minutes > 0 || file.max_per_day.is_some())
             }
             LeftOut::MaxPerDay => file.max_per_day.is_some() && level != 4,
         }

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use crcr_domain::protocol::callback::{
-    Callback, CallbackKind, FailedTest, TestCounts, limit_failed_tests,
+    Callback, CallbackKind, SentWorkflow, TestCounts, limit_failed_tests,
 };
 use crcr_domain::protocol::dry_dispatch;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::junit::Tests;
@@ -28,38 +27,6 @@ pub struct ReportBody {
     pub state: String,
     /// Whether `crcr doctor` sent the dispatch.
     pub is_dry: bool,
-}
-
-/// The key `workflow`. Optional fields are left out if they have no value.
-#[derive(Serialize)]
-struct WorkflowFields<'a> {
-    schema_version: &'static str,
-    status: &'static str,
-    conclusion: Option<&'static str>,
-    name: &'a str,
-    url: String,
-    run_id: &'a str,
-    run_attempt: String,
-    job_name: &'a str,
-    check_run_id: String,
-    started_at: Option<String>,
-    completed_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test_results: Option<TestCounts>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    failed_tests: Vec<FailedTest>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failed_tests_detail: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    triage_verdict: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    artifact_url: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    phase: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    environment: Option<&'a str>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    run_ended: bool,
 }
 
 /// The run and the job, on GitHub Actions or Buildkite.
@@ -101,7 +68,7 @@ pub fn build(
         Status::Completed => (None, Some(time)),
     };
     let check_run_id = own_check_run(&job, runner.env());
-    let workflow = WorkflowFields {
+    let workflow = SentWorkflow {
         schema_version: "1",
         status: args.status.word(),
         conclusion,

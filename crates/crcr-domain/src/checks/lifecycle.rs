@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The conclusions that GitHub defines.
 ///
 /// <https://docs.github.com/en/rest/checks/runs#create-a-check-run>
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
     Success,

@@ -53,6 +53,8 @@ pub enum ProofStatus {
 pub enum MissingProof {
     /// A self-report without a commit that exists upstream.
     Commit,
+    /// A self-report whose commit GitHub couldn't be asked for. Decided again when it answers.
+    CommitUnknown,
     /// A self-report of a run that the repository's schedule or a maintainer didn't start.
     Schedule,
     /// The run wasn't started by `repository_dispatch`.
@@ -68,7 +70,7 @@ pub enum MissingProof {
 
 names! {
     MissingProof {
-        Commit "commit", Schedule "schedule", Event "event", CallbackToken "callback_token",
+        Commit "commit", CommitUnknown "commit_unknown", Schedule "schedule", Event "event", CallbackToken "callback_token",
         Branch "branch", Dispatch "dispatch",
     }
 }
@@ -77,6 +79,7 @@ impl fmt::Display for MissingProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Commit => "it names no commit that exists upstream",
+            Self::CommitUnknown => "GitHub couldn't be asked for its commit yet",
             Self::Schedule => "its run wasn't started by `schedule` or `workflow_dispatch`",
             Self::Event => "its run wasn't started by `repository_dispatch`",
             Self::Branch => "its run isn't on the default branch",

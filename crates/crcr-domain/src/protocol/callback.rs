@@ -6,6 +6,7 @@
 
 mod body_fields;
 mod details;
+mod sent_workflow;
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use serde_json::{Number, Value};
 
 use self::details::DetailReader;
 pub use self::details::ReportDetails;
+pub use self::sent_workflow::SentWorkflow;
 use crate::checks::lifecycle::JobState;
 use crate::protocol::event::is_sha;
 use crate::text::breaks_text;

@@ -1,10 +1,7 @@
-//! The report of a job in the document. `crcr_domain::protocol::callback` reads it, and also takes numbers as texts and
-//! lists as JSON texts.
+//! The report of a job in the document. `crcr_domain::protocol::callback` reads it.
 
-use crcr_domain::checks::lifecycle::Conclusion;
-use crcr_domain::protocol::callback::FailedTest;
-use crcr_domain::results::triage::TriageVerdict;
-use schemars::SchemaGenerator;
+use crcr_domain::protocol::callback::SentWorkflow;
+use schemars::{JsonSchema as _, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 pub(crate) const ADDRESS: &str = "/github/callback";
@@ -53,41 +50,10 @@ fn body(generator: &mut SchemaGenerator) -> Value {
     })
 }
 
-fn workflow(generator: &mut SchemaGenerator) -> Value {
-    let (text, time) =
-        (json!({ "type": "string" }), json!({ "type": "string", "format": "date-time" }));
-    let (address, count) =
-        (json!({ "type": "string", "format": "uri" }), json!({ "type": "integer", "minimum": 0 }));
-    let count_names = ["passed", "failed", "skipped", "total"];
-    let counts: serde_json::Map<String, Value> =
-        count_names.into_iter().map(|name| (name.to_owned(), count.clone())).collect();
-    let names = Conclusion::BEST_TO_WORST.iter().map(|conclusion| json!(conclusion.as_str()));
-    let conclusions: Vec<Value> = names.chain([Value::Null]).collect();
-    let properties = json!({
-        "status": { "enum": ["in_progress", "completed"] },
-        "conclusion": { "enum": conclusions, "description": "Needed with `completed`" },
-        "run_id": { "type": ["string", "integer"], "description": "A number on GitHub, a UUID elsewhere" },
-        "run_attempt": { "type": "integer", "minimum": 1, "default": 1 },
-        "name": { "type": "string", "description": "Of the workflow" },
-        "job_name": text,
-        "run_ended": { "type": "boolean", "description": "Nothing else of the run will report" },
-        "url": address,
-        "check_run_id": text,
-        "started_at": time,
-        "completed_at": time,
-        "test_results": { "type": "object", "properties": counts },
-        "failed_tests": { "type": "array", "items": text },
-        "failed_tests_detail": { "type": "array", "items": generator.subschema_for::<FailedTest>() },
-        "triage_verdict": generator.subschema_for::<TriageVerdict>(),
-        "artifact_url": address,
-        "phase": { "type": "string", "examples": ["checkout", "setup", "build", "test"] },
-        "environment": text,
-    });
-    json!({
-        "type": "object",
-        "required": ["status", "run_id", "name"],
-        "properties": properties,
-    })
+fn workflow(generator: &mut SchemaGenerator) -> Schema {
+    let mut workflow = SentWorkflow::json_schema(generator);
+    workflow.insert("required".to_owned(), json!(["status", "run_id", "name"]));
+    workflow
 }
 
 fn answer() -> Value {

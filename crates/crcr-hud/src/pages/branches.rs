@@ -113,7 +113,7 @@ pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> M
             @if model.repositories.is_empty() {
                 p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
             } @else {
-                div.scroll { table.stack {
+                div.scroll tabindex="0" role="region" aria-label="Repositories" { table.stack {
                     thead { tr { (header("name", "Repository", Sorted::Ascending)) (header("newest", "Newest job", Sorted::Descending)) } }
                     tbody { @for repository in &model.repositories { tr {
                         th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }

@@ -339,7 +339,7 @@ fn groups(model: &FailuresModel) -> Markup {
             @let is_filtered = model.repository.is_some() || model.category.is_some();
             p.note { @if is_filtered { "No such failed job with a log in these days." } @else { "No failed job with a log in these days." } }
         } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Causes of failures" { table.stack {
                 thead { tr {
                     th scope="col" { "Cause" } th scope="col" { "Category" } (header(FailureSort::Failures, "Failures"))
                     (header(FailureSort::Newest, "Newest")) (header(FailureSort::Oldest, "Oldest"))
@@ -407,7 +407,7 @@ fn job_list(list: &FailedJobs, model: &FailuresModel) -> Markup {
             @if let Some(line) = list.line.as_ref().filter(|line| !line.is_empty()) { pre.log { bdi { (line) } } }
         }
         @if list.jobs.is_empty() { p.note { "No failed job in these days." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Failed jobs" { table.stack {
                 thead { tr { th scope="col" { "Job" } th scope="col" { "Ended" } th scope="col" { "Commit" } th scope="col" { "Branch" } th scope="col" { "Line" } } }
                 tbody { @for row in &list.jobs { (job_row(row)) } }
             } }

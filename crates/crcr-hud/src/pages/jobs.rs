@@ -175,7 +175,7 @@ pub(crate) fn page(model: &JobsModel, view: &View<'_>) -> Markup {
 fn table(model: &JobsModel) -> Markup {
     html! {
         @if model.jobs.is_empty() { p.note role="status" { "No such job ended in these days." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Jobs" { table.stack {
                 thead { tr {
                     th scope="col" { "Job" } th scope="col" aria-sort="descending" { "Ended" } th scope="col" { "Result" }
                     th scope="col" { "Waited" } th scope="col" { "Took" } th scope="col" { "Commit" }

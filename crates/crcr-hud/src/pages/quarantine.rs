@@ -223,7 +223,7 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
     let names: BTreeMap<&str, &str> =
         BTreeMap::from([("run", "runs, its failure doesn't count"), ("skip", "isn't run")]);
     html! {
-        div.scroll { table.stack {
+        div.scroll tabindex="0" role="region" aria-label="Quarantined tests" { table.stack {
             thead { tr {
                 @for (sort, name, title) in QuarantineSort::ALL { (sort_header(title, sorted(sort), &link(name))) }
                 th scope="col" { "Reason" } th scope="col" { "Meanwhile" }

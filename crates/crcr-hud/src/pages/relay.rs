@@ -363,7 +363,7 @@ fn controls(model: &RelayModel) -> Markup {
 fn dispatches(model: &RelayModel) -> Markup {
     html! {
         @if model.dispatches.is_empty() { p.note role="status" { "No such dispatch in these days." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Dispatches" { table.stack {
                 thead { tr { th scope="col" { "Backend" } th scope="col" { "Accepted" } th scope="col" { "Of" } th scope="col" { "Commit" } th scope="col" { "Status" } th scope="col" { "Sent after" } th scope="col" { "Why" } } }
                 tbody { @for sent in &model.dispatches { tr {
                     th scope="row" { a rel="nofollow" href=(format!("/crcr/{}{}", sent.repo, model.span.unfiltered().address())) { bdi { (sent.repo) } } }
@@ -386,7 +386,7 @@ fn reports(model: &RelayModel) -> Markup {
     html! {
         @if model.backend.is_some() { p.detail { "The counts above are of all repositories." } }
         @if model.reports.is_empty() { p.note role="status" { "No such report in these days." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Reports" { table.stack {
                 thead { tr { th scope="col" { "Backend" } th scope="col" { "Received" } th scope="col" { "Answer" } th scope="col" { "Job" } th scope="col" { "Why" } } }
                 tbody { @for report in &model.reports { tr {
                     th scope="row" { @match &report.repo {

@@ -427,7 +427,7 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
 fn table(model: &ReportedModel) -> Markup {
     let has_why = model.jobs.iter().any(|job| job.why.is_some());
     html! {
-        div.scroll { table.stack {
+        div.scroll tabindex="0" role="region" aria-label="Jobs" { table.stack {
             thead { tr {
                 th scope="col" { "Job" } @if model.backend.is_none() { th scope="col" { "Backend" } }
                 th scope="col" aria-sort="descending" { "Dispatched" } th scope="col" { "Of" } th scope="col" { "Commit" } th scope="col" { "Result" }

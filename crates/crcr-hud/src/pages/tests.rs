@@ -379,7 +379,7 @@ fn table(model: &TestsModel) -> Markup {
         @if model.tests.is_empty() {
             (nothing(model))
         } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Tests" { table.stack {
                 thead { tr {
                     th scope="col" { "Test" } (header(TestSort::Flaky, "Flaky")) (header(TestSort::Failing, "Failed"))
                     (header(TestSort::Slow, "Mean time")) th scope="col" { "Runs" } (header(TestSort::New, "First seen (UTC)"))

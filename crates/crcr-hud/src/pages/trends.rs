@@ -553,7 +553,7 @@ fn table(model: &TrendsModel, of: CiGrouping) -> Markup {
     html! {
         h2 { (title) }
         @if rows.is_empty() { p.note { "Nothing ended in this span." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label=(title) { table.stack {
                 thead { tr {
                     @for (sort, column, title) in TimesSort::ALL { (header(sort, column, title)) }
                 } }

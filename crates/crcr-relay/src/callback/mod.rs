@@ -6,7 +6,7 @@ mod dispatched_job;
 pub mod dry_dispatch;
 mod endpoint;
 mod response;
-mod self_report;
+pub(crate) mod self_report;
 pub(crate) mod token;
 mod verified_report;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::MissingProof;
-use crcr_domain::protocol::callback::CallbackKind;
+use crcr_domain::protocol::callback::{CallbackKind, JobId};
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::{CallbackOutcome, Fact};
-use crcr_domain::{AllowlistEntry, EventKind};
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
+use crcr_domain::{AllowlistEntry, EventKind, RepoName};
 use crcr_github::GithubError;
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
@@ -19,6 +19,8 @@ use crate::facts::{JobCause, attempt_fact};
 use crate::limits;
 use crate::probes::bisect;
 use crate::queue::handlers::alert;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
 use crate::repository_pins::Pin;
 use crate::state_records::{self, CommitLookup, JobRecord, UsedToken};
 
@@ -48,14 +50,17 @@ impl VerifiedReport<'_> {
         if let Some(wait) = self.charge_look_up().await? {
             return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
         }
-        let commit = match self.upstream_commit().await? {
-            Ok(commit) => commit,
-            Err(error) => {
-                let detail = format!("the commit can't be looked up: {error}");
-                return Ok(Some(CallbackResponse::unavailable(detail)));
-            }
+        let claimed = callback.claimed_commit.as_deref();
+        let exists = match claimed {
+            Some(commit) => commit_exists(relay, commit).await?,
+            None => Ok(false),
         };
-        let missing = self.missing_proof(commit.as_deref());
+        let commit = claimed.filter(|_| matches!(exists, Ok(true)));
+        let missing = match exists {
+            Ok(true) => self.missing_schedule(),
+            Ok(false) => Some(MissingProof::Commit),
+            Err(_) => Some(MissingProof::CommitUnknown),
+        };
         let now = relay.now();
         let mut next = self.self_reported_job(now);
         let cause = JobCause {
@@ -70,7 +75,7 @@ impl VerifiedReport<'_> {
             },
             upstream: upstream.as_str(),
             pull_request: None,
-            head_sha: commit.as_deref().unwrap_or_default(),
+            head_sha: commit.unwrap_or_default(),
             queued_since: None,
         };
         let mut fact = attempt_fact(relay, &cause, &next, now);
@@ -78,11 +83,15 @@ impl VerifiedReport<'_> {
         next.details.keep_shown_tests();
         let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
-        if fact.is_evidence() {
-            batch.tasks.extend(alert::task(relay, &fact, now));
-            batch.tasks.extend(bisect::task(&fact, now));
+        if let (Err(error), Some(commit)) = (&exists, claimed) {
+            let work = TaskKind::SelfReportCommit {
+                attempt: Box::new(fact.clone()),
+                commit: commit.to_owned(),
+                missing: self.missing_schedule(),
+            };
+            batch.tasks.push(work.task(error.retry_at().map_or(now, |at| at.max(now))));
         }
-        batch.facts.push(Fact::Attempt(Box::new(fact)));
+        add_attempt(relay, fact, &mut batch);
         self.add_forward(&job_key, entry.level, (None, None), &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         let outcome = match missing {
@@ -135,11 +144,8 @@ impl VerifiedReport<'_> {
         self.check_pin(&pin).await
     }
 
-    /// Why nothing may be concluded from the report.
-    fn missing_proof(&self, commit: Option<&str>) -> Option<MissingProof> {
-        if commit.is_none() {
-            return Some(MissingProof::Commit);
-        }
+    /// Why nothing may be concluded from the report, although upstream has its commit.
+    fn missing_schedule(&self) -> Option<MissingProof> {
         // Anything else may run for a stranger's pull request, or for its workflow's end.
         let event = self.identity.github().map(|claims| claims.event_name.as_deref());
         match event {
@@ -154,7 +160,7 @@ impl VerifiedReport<'_> {
         let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
         let key = state_records::commit_key(&self.relay.config.upstream, commit);
         let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
-        if cached.value.is_some_and(|cached| self.is_current(&cached)) {
+        if cached.value.is_some_and(|cached| is_current(self.relay, &cached)) {
             return Ok(None);
         }
         let bucket = state_records::report_limit_key(&self.identity.repository);
@@ -165,34 +171,81 @@ impl VerifiedReport<'_> {
             _ => None,
         })
     }
+}
 
-    fn is_current(&self, cached: &CommitLookup) -> bool {
-        let lifetime = lifetime(cached.exists);
-        self.relay.is_recent(cached.until - lifetime, lifetime)
+/// Decides on a report whose commit GitHub couldn't be asked for when it came. `missing`: what it lacks even if upstream has
+/// the commit.
+pub(crate) async fn look_up_commit(
+    relay: &Relay,
+    attempt: &AttemptFact,
+    commit: &str,
+    missing: Option<MissingProof>,
+) -> Result<TaskDone, TaskError> {
+    let exists = commit_exists(relay, commit).await??;
+    let repo = RepoName::new(&attempt.repo)
+        .map_err(|error| TaskError::permanent(format!("`{}`: {error}", attempt.repo)))?;
+    let job = JobId {
+        workflow: attempt.workflow.clone(),
+        job: attempt.job.clone(),
+        run_id: attempt.run_id.clone(),
+        run_attempt: attempt.run_attempt,
+    };
+    let key = state_records::self_report_key(&attempt.delivery, &repo, &job);
+    let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key).await?;
+    // A worse end that was reported since has a row of its own.
+    if known.value.is_none_or(|known| known.state != attempt.state) {
+        return Ok(TaskDone::Finished);
     }
+    let mut decided = attempt.clone();
+    decided.received_at = relay.now();
+    decided.missing_proof = if exists { missing } else { Some(MissingProof::Commit) };
+    if exists {
+        commit.clone_into(&mut decided.head_sha);
+    }
+    let mut batch = WriteBatch::default();
+    batch.expected_versions.push((known.key, known.version));
+    add_attempt(relay, decided, &mut batch);
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(TaskDone::Finished),
+        _ => Err(TaskError::retry("another report of the job came meanwhile")),
+    }
+}
 
-    /// The commit that the report names, if upstream has it. The answer is cached, so that all jobs
-    /// that report on one commit cost one request.
-    async fn upstream_commit(&self) -> Result<Result<Option<String>, GithubError>, StoreError> {
-        let Some(sha) = &self.callback.claimed_commit else { return Ok(Ok(None)) };
-        let relay = self.relay;
-        let upstream = &relay.config.upstream;
-        let now = relay.now();
-        let key = state_records::commit_key(upstream, sha);
-        let cached: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
-        if let Some(cached) = cached.value.filter(|cached| self.is_current(cached)) {
-            return Ok(Ok(cached.exists.then(|| sha.clone())));
-        }
-        let exists = match relay.app.commit_exists(upstream.as_str(), sha).await {
-            Ok(exists) => exists,
-            Err(error) => return Ok(Err(error)),
-        };
-        let until = now + lifetime(exists);
-        let mut batch = WriteBatch::default();
-        batch.set(cached.key, &CommitLookup { exists, until }, until);
-        relay.commit(batch).await?;
-        Ok(Ok(exists.then(|| sha.clone())))
+/// Adds a row to a batch, and what is asked for if something may be concluded from it.
+fn add_attempt(relay: &Relay, attempt: AttemptFact, batch: &mut WriteBatch) {
+    let now = relay.now();
+    if attempt.is_evidence() {
+        batch.tasks.extend(alert::task(relay, &attempt, now));
+        batch.tasks.extend(bisect::task(&attempt, now));
     }
+    batch.facts.push(Fact::Attempt(Box::new(attempt)));
+}
+
+/// Whether upstream has the commit. The answer is cached, so that all jobs that report on one commit cost one request.
+async fn commit_exists(
+    relay: &Relay,
+    commit: &str,
+) -> Result<Result<bool, GithubError>, StoreError> {
+    let upstream = &relay.config.upstream;
+    let key = state_records::commit_key(upstream, commit);
+    let cached: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
+    if let Some(cached) = cached.value.filter(|cached| is_current(relay, cached)) {
+        return Ok(Ok(cached.exists));
+    }
+    let exists = match relay.app.commit_exists(upstream.as_str(), commit).await {
+        Ok(exists) => exists,
+        Err(error) => return Ok(Err(error)),
+    };
+    let until = relay.now() + lifetime(exists);
+    let mut batch = WriteBatch::default();
+    batch.set(cached.key, &CommitLookup { exists, until }, until);
+    relay.commit(batch).await?;
+    Ok(Ok(exists))
+}
+
+fn is_current(relay: &Relay, cached: &CommitLookup) -> bool {
+    let lifetime = lifetime(cached.exists);
+    relay.is_recent(cached.until - lifetime, lifetime)
 }
 
 /// How long GitHub's answer is cached.

@@ -23,7 +23,7 @@ use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
 use crate::warnings::{self, LastWarnings};
-use crate::{demotions, limits, repository_files, uptime};
+use crate::{deciding_settings, demotions, limits, repository_files, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -114,6 +114,7 @@ async fn run_timers(relay: Arc<Relay>, stop: CancellationToken) {
 /// Loads what the first request needs.
 pub async fn prepare(relay: &Relay) {
     relay.allowlist.restore().await;
+    deciding_settings::compare(relay).await;
     // GitHub sends a delivery once, so the first ones wait for the allowlist.
     let first = relay.allowlist.refresh(&relay.app, relay.now());
     if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {

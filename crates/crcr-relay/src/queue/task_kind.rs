@@ -5,11 +5,13 @@ use std::time::Duration;
 use crcr_cidata::webhook_archive::WebhookHead;
 use crcr_domain::RepoName;
 use crcr_domain::checks::check_run as names;
+use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::ci_data::job_log::EndedJob;
 use crcr_domain::probes::Culprit;
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey, pool_of};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -111,12 +113,21 @@ pub(crate) enum TaskKind {
     KeepWebhook { webhook: WebhookHead },
     /// Find out from its log why a job failed.
     JobLog { job: EndedJob },
+    /// Decide on a self-report whose commit GitHub couldn't be asked for.
+    SelfReportCommit {
+        attempt: Box<AttemptFact>,
+        commit: String,
+        /// What it lacks even if upstream has the commit.
+        missing: Option<MissingProof>,
+    },
     /// Cancel the dispatches of a delivery, because a newer one replaces it.
     Supersede { older: String, newer: String },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
     /// Evaluate everything again, because the store was put back to a backup.
     AfterRestore,
+    /// Evaluate the open heads of every backend.
+    AllChecks,
     /// Explain the failures of a pull request at a backend.
     Confirm { delivery: String, repo: RepoName },
     /// Tell those who wait for a probe that a job of it has ended.
@@ -333,9 +344,11 @@ impl TaskKind {
             Self::Comment { .. } => "comment",
             Self::KeepWebhook { .. } => "keep_webhook",
             Self::JobLog { .. } => "job_log",
+            Self::SelfReportCommit { .. } => "self_report_commit",
             Self::Supersede { .. } => "supersede",
             Self::Reconcile => "reconcile",
             Self::AfterRestore => "after_restore",
+            Self::AllChecks => "all_checks",
             Self::BackendFile { .. } => "backend_file",
             Self::Confirm { .. } => "confirm",
             Self::ProbeEnded { .. } => "probe_ended",
@@ -359,6 +372,7 @@ impl TaskKind {
                 | Self::KeepWebhook { .. }
                 | Self::Reconcile
                 | Self::AfterRestore
+                | Self::AllChecks
         )
     }
 
@@ -416,8 +430,15 @@ impl TaskKind {
                 parts.into_iter().chain(job.clone()).collect()
             }
             Self::BackendFile { repo } => vec![repo.key()],
+            Self::SelfReportCommit { attempt, .. } => {
+                let AttemptFact { repo, delivery, workflow, run_id, run_attempt, job, .. } =
+                    &**attempt;
+                let (repo, attempt) = (repo.to_ascii_lowercase(), run_attempt.to_string());
+                let parts = [repo, delivery.clone(), run_id.clone(), attempt, workflow.clone()];
+                parts.into_iter().chain(job.clone()).collect()
+            }
             Self::Supersede { older, .. } => vec![older.clone()],
-            Self::Reconcile | Self::AfterRestore => vec![],
+            Self::Reconcile | Self::AfterRestore | Self::AllChecks => vec![],
             Self::KeepWebhook { webhook } => vec![webhook.event.clone(), webhook.delivery.clone()],
             Self::JobLog { job } => {
                 vec![job.repository.to_ascii_lowercase(), job.job_id.to_string()]
@@ -433,6 +454,10 @@ impl TaskKind {
             | Self::Confirm { repo, .. }
             | Self::ProbeEnded { repo, .. }
             | Self::Bisect { repo, .. } => Lane::Probes(repo.owner().to_owned()),
+            Self::SelfReportCommit { attempt, .. } => {
+                let owner = attempt.repo.split('/').next().unwrap_or_default();
+                Lane::Probes(owner.to_owned())
+            }
             Self::Dispatch { repo, .. }
             | Self::Rerun { repo, .. }
             | Self::Redispatch { repo, .. } => Lane::Dispatches(repo.owner().to_owned()),
@@ -461,7 +486,8 @@ impl TaskKind {
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }
             | Self::Comment { .. }
-            | Self::AfterRestore => Lane::Upstream,
+            | Self::AfterRestore
+            | Self::AllChecks => Lane::Upstream,
         }
     }
 }

@@ -216,7 +216,7 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
     };
     html! {
         h2 #messages { "What it says when it fails" }
-        div.scroll { table.stack {
+        div.scroll tabindex="0" role="region" aria-label="Messages of its failures" { table.stack {
             thead { tr {
                 th scope="col" { "Message" } (header("failures", "Failures", Sorted::Descending)) (header("jobs", "Jobs", Sorted::Descending))
                 (header("newest", "Newest", Sorted::Descending)) (header("oldest", "Oldest", Sorted::Ascending))
@@ -278,7 +278,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 a rel="nofollow" href=(runs_address(test, model, &RunFilter::default())) { "Every branch and job" } }
         }
         @if test.results.is_empty() { p.note { "No such run in these days." } } @else {
-            div.scroll { table.stack {
+            div.scroll tabindex="0" role="region" aria-label="Runs" { table.stack {
                 thead { tr { th scope="col" { "Run" } th scope="col" { "Result" } th scope="col" { "Commit" } th scope="col" { "Job" } th scope="col" { "Took" } th scope="col" { "Message" } } }
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }

@@ -1,9 +1,7 @@
 //! The first thing that a relay does on a store that was put back to a backup.
 
-use crcr_store::WriteBatch;
-
-use super::allowlist;
-use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use super::commit_checks;
+use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::relay::Relay;
 use crate::restore::RestoreRecord;
 
@@ -22,9 +20,5 @@ pub(crate) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     if let Some((from, to)) = restore.out_of_reach(now) {
         tracing::error!(%from, %to, "GitHub doesn't deliver webhooks of this time again");
     }
-    let policy = allowlist(relay)?;
-    let work = policy.iter().map(|entry| TaskKind::backend_checks(&entry.repo, false));
-    let tasks = work.map(|work| work.task(now)).collect();
-    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-    Ok(TaskDone::Finished)
+    commit_checks::of_all_backends(relay).await
 }

@@ -6,7 +6,7 @@ use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
 use super::head::Head;
-use super::{promoted_backend, renamed_backend, required_dispatch};
+use super::{allowlist, promoted_backend, renamed_backend, required_dispatch};
 use crate::limits;
 use crate::queue::task_kind::{OpenHeads, TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -59,7 +59,7 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
     let Some(pull) = pull else { return Ok(TaskDone::Finished) };
-    let allowlist = super::allowlist(relay)?;
+    let allowlist = allowlist(relay)?;
     let mut batch = WriteBatch::default();
     let older = pull.older.iter().map(|older| &older.head_sha);
     for head_sha in older.chain([&pull.head_sha]) {
@@ -70,6 +70,15 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
         }
     }
     relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Does so for the open heads of every backend.
+pub async fn of_all_backends(relay: &Relay) -> Result<TaskDone, TaskError> {
+    let list = allowlist(relay)?;
+    let work = list.iter().map(|entry| TaskKind::backend_checks(&entry.repo, false));
+    let tasks = work.map(|work| work.task(relay.now())).collect();
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)
 }
 

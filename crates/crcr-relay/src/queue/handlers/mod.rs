@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crcr_domain::Allowlist;
 
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
+use crate::callback::self_report;
 use crate::compat::forward;
 use crate::probes::{backend_file, bisect, confirm, probe};
 use crate::relay::Relay;
@@ -85,9 +86,13 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
+        TaskKind::SelfReportCommit { attempt, commit, missing } => {
+            self_report::look_up_commit(relay, attempt, commit, *missing).await
+        }
         TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
         TaskKind::AfterRestore => after_restore::run(relay).await,
+        TaskKind::AllChecks => commit_checks::of_all_backends(relay).await,
         TaskKind::Confirm { delivery, repo } => confirm::run(relay, delivery, repo).await,
         TaskKind::ProbeEnded { delivery, repo } => probe::ended(relay, delivery, repo).await,
         TaskKind::Bisect { repo, workflow, job, bad_sha } => {

@@ -12,7 +12,7 @@ const THREE: &str = "crcr/acme/three/relay/dispatch";
 
 /// An event of a pull request makes it the most recently changed one while the heads are evaluated part by part.
 #[tokio::test]
-async fn head_that_gets_a_label_while_many_are_evaluated_has_its_required_check() {
+pub(crate) async fn head_that_gets_a_label_while_many_are_evaluated_has_its_required_check() {
     let world = World::new().await;
     let _ = open(&world).await;
     let set = state_records::open_heads_key(&world.relay.config.upstream);
@@ -37,7 +37,8 @@ async fn head_that_gets_a_label_while_many_are_evaluated_has_its_required_check(
 
 /// Its check is required from then on, and nothing else would ever make it.
 #[tokio::test]
-async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_nightly_runs() {
+pub(crate) async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_nightly_runs()
+ {
     for others in ["L2: [acme/two]\n", ""] {
         let world = World::new().await;
         let list = |events: &str| {
@@ -58,7 +59,8 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_took_only_n
 
 /// What it got at L1 expects no report.
 #[tokio::test]
-async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_l1_to_l4() {
+pub(crate) async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_l1_to_l4()
+ {
     let world = World::new().await;
     world.enforce("L1: [acme/four]\n").await;
     let _ = open(&world).await("acme/four");
@@ -72,7 +74,8 @@ async fn open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_
 
 /// Without it the queue would wait until it gives the group up.
 #[tokio::test]
-async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_comes_to_l4() {
+pub(crate) async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_comes_to_l4()
+{
     let world = World::new().await;
     let state = world.github.state();
     let [waiting, gone, gone_before] = ["cc", "dd", "ee"].map(|digits| digits.repeat(20));
@@ -103,7 +106,8 @@ async fn merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_come
 
 /// What was opened meanwhile was dispatched to the others only.
 #[tokio::test]
-async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_when_it_returns() {
+pub(crate) async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_when_it_returns()
+ {
     let world = World::new().await;
     world.settle_with("L2: [acme/two]\n").await;
     let _ = open(&world).await;
@@ -119,7 +123,7 @@ async fn pull_request_of_the_time_a_backend_was_away_gets_its_required_check_whe
 
 /// A pull request of one branch into another has a head that was pushed before. The check of the push isn't shown.
 #[tokio::test]
-async fn returning_backend_gets_a_pull_request_whose_head_it_has_got_as_a_push() {
+pub(crate) async fn returning_backend_gets_a_pull_request_whose_head_it_has_got_as_a_push() {
     let world = World::new().await;
     let state = world.github.state();
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
@@ -147,7 +151,7 @@ async fn versions_that_come_while_the_store_is_down_count_as_they_followed_each_
 
 /// What it doesn't take any more blocks nobody.
 #[tokio::test]
-async fn required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_more() {
+pub(crate) async fn required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_more() {
     let world = World::new().await;
     open(&world).await("acme/four").complete(&world, "failure").await;
     world.wait(5 * MINUTE).await;
@@ -171,7 +175,8 @@ async fn required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_m
 
 /// A queue waits for a required check until it ends, or gives the group up.
 #[tokio::test]
-async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_groups_any_more() {
+pub(crate) async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_groups_any_more()
+ {
     let world = World::new().await;
     let state = world.github.state();
     state.world.add_commit(UPSTREAM, NEWER);
@@ -205,7 +210,7 @@ async fn check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_grou
 
 /// Those of a week have been merged, or were given up.
 #[tokio::test]
-async fn backend_under_another_name_gets_only_the_merge_groups_that_are_in_the_queue() {
+pub(crate) async fn backend_under_another_name_gets_only_the_merge_groups_that_are_in_the_queue() {
     let world = World::new().await;
     let state = world.github.state();
     let groups = ["cc", "dd", "ee"].map(|digits| digits.repeat(20));

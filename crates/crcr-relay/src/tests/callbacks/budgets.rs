@@ -11,7 +11,7 @@ fn names(count: usize) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
+pub(crate) async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
     let (world, two) = World::new().await.opened("acme/two").await;
     for job in names(150) {
         let leg = two.of_job(job);
@@ -22,7 +22,7 @@ async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
 }
 
 #[tokio::test]
-async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
+pub(crate) async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
     let (world, two) = World::with(&[("RATE_LIMIT_PER_MIN", "1")]).await.opened("acme/two").await;
     let legs: Vec<_> = names(40).into_iter().map(|job| two.of_job(job)).collect();
     let answers = futures_util::future::join_all(legs.iter().map(|leg| leg.start(&world))).await;
@@ -30,7 +30,7 @@ async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
 }
 
 #[tokio::test]
-async fn rate_limit_is_per_run_and_repository_and_refused_reports_are_free() {
+pub(crate) async fn rate_limit_is_per_run_and_repository_and_refused_reports_are_free() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
     let run = open(&world).await;
     let of_run = |number| Downstream { run: number, ..run("acme/two") };
@@ -140,7 +140,7 @@ async fn same_texts_are_stored_once() {
 }
 
 #[tokio::test]
-async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
+pub(crate) async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
     let world = World::new().await;
     let run = open(&world).await;
     let (three, four) = (run("acme/three"), run("acme/four"));
@@ -264,7 +264,7 @@ fn text_of_backend(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() {
+pub(crate) async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() {
     let world = World::with(&[("CRCR_PUBLIC_URL", "https://relay.example.org")]).await;
     let four = open(&world).await("acme/four");
     let jobs = names(crate::limits::JOB_CHECK_RUNS + 6);
@@ -288,7 +288,7 @@ async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() 
 }
 
 #[tokio::test]
-async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
+pub(crate) async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
     let (world, four) = World::new().await.opened("acme/four").await;
     // Two backends have check runs, so each has half of the calls.
     let capacity = crate::limits::JOB_CHECK_CALLS / 2;
@@ -317,7 +317,7 @@ async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
 
 /// It is evaluated every minute.
 #[tokio::test]
-async fn job_that_goes_on_takes_no_calls_meanwhile() {
+pub(crate) async fn job_that_goes_on_takes_no_calls_meanwhile() {
     let (world, four) = World::new().await.opened("acme/four").await;
     four.begin(&world).await;
     world.settle().await;
@@ -334,7 +334,7 @@ async fn job_that_goes_on_takes_no_calls_meanwhile() {
 }
 
 #[tokio::test]
-async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
+pub(crate) async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
     let (world, four) = World::new().await.opened("acme/four").await;
     for job in names(30) {
         assert_eq!(four.of_job(job).end(&world, "failure").await, said("completed"));

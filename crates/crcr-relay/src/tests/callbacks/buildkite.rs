@@ -52,7 +52,7 @@ fn body_of(
 
 /// The first report of the older build may be the end of a step, whose start got lost.
 #[tokio::test]
-async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
+pub(crate) async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let (older, newer) = ("ffffffff-older", "00000000-newer");
     for (build, step, conclusion) in [
@@ -77,7 +77,7 @@ async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
 
 /// Reports name the build by its id or its number, and the clock that receives the newer build's may be behind.
 #[tokio::test]
-async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
+pub(crate) async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     for (id, number, named, job, conclusion) in [
         ("uuid-58", 58, "uuid-58", "test", "failure"),
@@ -97,7 +97,7 @@ async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
 }
 
 #[tokio::test]
-async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
+pub(crate) async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let report = async |job: &str, conclusion: &str, run_ended: bool| {
         let body = body_of(&four, "12", (job, Some(conclusion)), run_ended);
@@ -116,7 +116,7 @@ async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
 }
 
 #[tokio::test]
-async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
+pub(crate) async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.push(NEWER).await;
     let newer = received(&world)("acme/four");
@@ -137,7 +137,7 @@ async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
 }
 
 #[tokio::test]
-async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
+pub(crate) async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
     let (world, older) = buildkite_world().await.opened("acme/four").await;
     world.push(NEWER).await;
     let newer = received(&world)("acme/four");
@@ -161,7 +161,8 @@ async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
 }
 
 #[tokio::test]
-async fn failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name() {
+pub(crate) async fn failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name()
+ {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let failed = Some("failure");
     for (pipeline, build, conclusion) in
@@ -207,7 +208,7 @@ fn shown_job(world: &World) -> (String, Option<String>) {
 }
 
 #[tokio::test]
-async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one() {
+pub(crate) async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one() {
     let world = buildkite_world().await;
     // Two parallel steps of one name, of which the first fails and passes on its retry. The second one fails later.
     let failed = [
@@ -222,7 +223,8 @@ async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_anothe
 
 /// A last step reports for all others. It may name a check run for each of them.
 #[tokio::test]
-async fn parallel_buildkite_step_that_fails_is_not_hidden_by_another_one_with_the_same_token() {
+pub(crate) async fn parallel_buildkite_step_that_fails_is_not_hidden_by_another_one_with_the_same_token()
+ {
     let (passed, failed) = (("1", OK), ("2", Some("failure")));
     for (steps, are_named) in
         [([passed, failed], false), ([passed, failed], true), ([failed, passed], true)]
@@ -246,7 +248,8 @@ async fn parallel_buildkite_step_that_fails_is_not_hidden_by_another_one_with_th
 }
 
 #[tokio::test]
-async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of_another_one() {
+pub(crate) async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of_another_one()
+ {
     let retried =
         [("job-1", "1", None), ("job-2", "1", None), ("job-3", "2", None), ("job-3", "2", OK)];
     let ended_first = [("job-1", "1", None), ("job-2", "1", None), ("job-1", "1", OK)];
@@ -262,7 +265,7 @@ async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of
 
 /// Only so many deliveries of one author at a commit are read.
 #[tokio::test]
-async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
+pub(crate) async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
     let world = buildkite_world().await;
     report_steps(&world, &[("job-1", "1", None)]).await;
     world.wait(world.relay.config.lost_after).await;
@@ -281,7 +284,7 @@ async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
 }
 
 #[tokio::test]
-async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_lost() {
+pub(crate) async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_lost() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     let report = async |step: &str, end: Option<&str>| {
@@ -306,7 +309,7 @@ async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_l
 
 /// The sweep has read the job when the other step starts.
 #[tokio::test]
-async fn parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_lost() {
+pub(crate) async fn parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_lost() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let report = async |step: &str| {
         let mut body = four.body("in_progress", None);
@@ -332,7 +335,7 @@ async fn parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_
 }
 
 #[tokio::test]
-async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
+pub(crate) async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
     for steps in [
         [("job-1", "1", None), ("job-2", "1", None), ("job-2", "1", OK), ("job-1", "1", OK)],
         [("job-1", "1", None), ("job-1", "1", OK), ("job-2", "1", None), ("job-2", "1", OK)],
@@ -345,7 +348,7 @@ async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
 }
 
 #[tokio::test]
-async fn parallel_buildkite_step_that_is_cancelled_hides_none_that_still_runs() {
+pub(crate) async fn parallel_buildkite_step_that_is_cancelled_hides_none_that_still_runs() {
     let cancelled = Some("cancelled");
     let started = [("job-1", "1", None), ("job-2", "1", None), ("job-1", "1", cancelled)];
     for (end, shown) in [(None, None), (OK, cancelled), (Some("failure"), Some("failure"))] {
@@ -358,7 +361,7 @@ async fn parallel_buildkite_step_that_is_cancelled_hides_none_that_still_runs() 
 }
 
 #[tokio::test]
-async fn buildkite_step_beyond_the_bound_is_never_a_success() {
+pub(crate) async fn buildkite_step_beyond_the_bound_is_never_a_success() {
     let jobs: Vec<String> = (0..limits::STEPS_OF_A_NAME + 2).map(|n| format!("step-{n}")).collect();
     let (counted, beyond) = jobs.split_at(limits::STEPS_OF_A_NAME);
     let passed: Vec<_> = counted.iter().map(|job| (job.as_str(), "1", OK)).collect();
@@ -379,7 +382,7 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 }
 
 #[tokio::test]
-async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
+pub(crate) async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     for step in 0..200 {
@@ -423,7 +426,7 @@ async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
 }
 
 #[tokio::test]
-async fn buildkite_run_with_a_uuid_is_accepted() {
+pub(crate) async fn buildkite_run_with_a_uuid_is_accepted() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     let claims = buildkite_claims(&world, build);

@@ -334,6 +334,24 @@ async fn silent_l4_backend_fails_and_a_late_result_replaces_it() {
 }
 
 #[tokio::test]
+async fn check_of_a_silent_backend_follows_a_setting_that_changes_at_a_restart() {
+    let world = World::new().await.opened("acme/four").await.0;
+    world.work_after(Duration::from_secs(2 * 3600 + 1)).await;
+    assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
+    let world = world.restart(&[("CRCR_SILENT_L4", "timed_out")]).await;
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("timed_out"))]);
+    let written = |world: &World| {
+        let github = &world.github.state().world;
+        github.count(&format!("PATCH /repos/{UPSTREAM}/check-runs/*"))
+    };
+    let before = written(&world);
+    let world = world.restart(&[("CRCR_SILENT_L4", "timed_out")]).await;
+    world.work().await;
+    assert_eq!(written(&world), before, "nothing has changed");
+}
+
+#[tokio::test]
 async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
     let world = World::with(&[("CRCR_SILENT_L4", "timed_out")]).await;
     world.change(|pull| {

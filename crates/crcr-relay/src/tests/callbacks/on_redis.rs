@@ -117,4 +117,41 @@ on_redis! {
         dead_dispatch_of_an_older_head_is_never_redelivered,
         often_reopened_pull_request_has_a_bounded_record,
         job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed;
+    allowlist_changes:
+        head_that_gets_a_label_while_many_are_evaluated_has_its_required_check,
+        open_pull_request_gets_the_required_check_of_a_backend_that_took_only_nightly_runs,
+        open_pull_request_gets_the_required_check_of_a_backend_that_comes_from_l1_to_l4,
+        merge_group_in_the_queue_gets_the_required_check_of_a_backend_that_comes_to_l4,
+        pull_request_of_the_time_a_backend_was_away_gets_its_required_check_when_it_returns,
+        returning_backend_gets_a_pull_request_whose_head_it_has_got_as_a_push,
+        required_check_is_withdrawn_when_the_entry_takes_no_pull_requests_any_more,
+        check_of_a_merge_group_is_withdrawn_when_its_backend_does_not_take_groups_any_more,
+        backend_under_another_name_gets_only_the_merge_groups_that_are_in_the_queue;
+    budgets:
+        matrix_of_150_legs_ends_green_at_the_default_limit,
+        matrix_that_reports_at_once_is_one_run_of_the_limit,
+        rate_limit_is_per_run_and_repository_and_refused_reports_are_free,
+        result_over_the_budget_of_its_backend_is_kept_without_its_texts,
+        jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend,
+        backend_over_its_calls_waits_and_its_own_check_run_goes_on,
+        job_that_goes_on_takes_no_calls_meanwhile,
+        failing_jobs_of_a_commit_read_whose_fault_they_are_together;
+    buildkite:
+        step_that_starts_late_makes_no_buildkite_build_the_newest_one,
+        buildkite_build_is_one_by_either_name_and_ordered_by_its_number,
+        buildkite_step_that_waits_for_a_machine_is_waited_for,
+        buildkite_build_that_answers_one_dispatch_reports_for_no_other_one,
+        buildkite_build_answers_one_dispatch_by_whichever_of_its_names,
+        failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name,
+        parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one,
+        parallel_buildkite_step_that_fails_is_not_hidden_by_another_one_with_the_same_token,
+        parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of_another_one,
+        author_cannot_hide_a_lost_buildkite_job_behind_many_drafts,
+        parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_lost,
+        parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_lost,
+        parallel_buildkite_steps_that_all_end_well_pass_in_any_order,
+        parallel_buildkite_step_that_is_cancelled_hides_none_that_still_runs,
+        buildkite_step_beyond_the_bound_is_never_a_success,
+        warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only,
+        buildkite_run_with_a_uuid_is_accepted;
 }

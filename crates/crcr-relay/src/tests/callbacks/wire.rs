@@ -173,6 +173,60 @@ async fn nightly_report_counts_with_an_upstream_commit_of_a_scheduled_run() {
 }
 
 #[tokio::test]
+async fn nightly_report_is_kept_while_github_is_down_and_counts_when_its_commit_is_found() {
+    let alerts = wiremock::MockServer::start().await;
+    wiremock::Mock::given(wiremock::matchers::any())
+        .respond_with(wiremock::ResponseTemplate::new(200))
+        .mount(&alerts)
+        .await;
+    let (world, two) =
+        World::with(&[("CRCR_ALERT_URL", &alerts.uri())]).await.opened("acme/two").await;
+    let report = async |commit: &str, job: &str, conclusion: &str| {
+        world.github.state().world.add_commit(UPSTREAM, commit);
+        let mut claims = two.claims(&world);
+        claims["event_name"] = json!("schedule");
+        let mut body = two.body("completed", Some(conclusion));
+        body["event_type"] = json!("nightly");
+        body["delivery_id"] = json!(commit);
+        body["payload"] = json!({ "head_sha": commit });
+        body["workflow"]["job_name"] = json!(job);
+        two.report_as(&world, &claims, &body).await
+    };
+    let shown = |job: &str| {
+        let facts = world.results.attempts(&world.always()).unwrap();
+        let fact = facts
+            .into_iter()
+            .find(|fact| fact.job.as_deref() == Some(job) && fact.delivery == HEAD);
+        fact.map(|fact| (fact.head_sha, fact.missing_proof)).unwrap()
+    };
+    assert_eq!(report(&"1".repeat(40), "a", "success").await, said("completed"));
+    world.work_after(Duration::from_secs(120)).await;
+    let outage = &world.github.state().world;
+    outage.fail(&format!("GET /repos/{UPSTREAM}/git/commits/*"), 5_000, Fault::status(502));
+    assert_eq!(report(HEAD, "a", "failure").await, said("completed"));
+    assert_eq!(shown("a"), (String::new(), Some(MissingProof::CommitUnknown)));
+    assert_eq!(report(HEAD, "b", "success").await, said("completed"));
+    // A worse end of the same job is what counts then.
+    assert_eq!(report(HEAD, "b", "failure").await, said("completed"));
+    world.wait(Duration::from_secs(300)).await;
+    assert_eq!(shown("a"), (String::new(), Some(MissingProof::CommitUnknown)), "still down");
+    world.github.state().world.clear_faults();
+    for _ in 0..8 {
+        world.wait(Duration::from_secs(300)).await;
+    }
+    for job in ["a", "b"] {
+        assert_eq!(shown(job), (HEAD.to_owned(), None), "{job}");
+    }
+    let facts = world.results.attempts(&world.always()).unwrap();
+    let ends: Vec<_> =
+        facts.iter().filter(|fact| fact.delivery == HEAD).map(|it| it.state).collect();
+    let failed = JobState::Completed(Conclusion::Failure);
+    assert_eq!(ends, [failed, failed]);
+    let alerts = alerts.received_requests().await.unwrap();
+    assert_eq!(alerts.len(), 1, "the backend turned red once");
+}
+
+#[tokio::test]
 async fn nightly_report_can_not_replace_the_result_of_a_dispatched_job() {
     let (world, four) = World::new().await.opened("acme/four").await;
     four.start_and_end(&world, "failure").await;
