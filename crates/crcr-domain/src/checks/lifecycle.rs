@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 /// <https://docs.github.com/en/rest/checks/runs#create-a-check-run>
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+// Nothing on an Enterprise server links to github.com.
+#[schemars(description = "As GitHub defines them")]
 pub enum Conclusion {
     Success,
     Failure,

@@ -187,6 +187,7 @@ mod tests {
         let told = MissingProof::ALL.map(|missing| missing.to_string()).join("\n");
         insta::assert_snapshot!(told, @"
         it names no commit that exists upstream
+        GitHub couldn't be asked for its commit yet
         its run wasn't started by `schedule` or `workflow_dispatch`
         its run wasn't started by `repository_dispatch`
         it doesn't carry the dispatch's `callback_token`
@@ -199,7 +200,7 @@ mod tests {
     fn proof_statuses_are_ordered_by_authority() {
         let missing = MissingProof::ALL.map(ProofStatus::Missing);
         assert!(missing.is_sorted());
-        assert!(missing[5] < ProofStatus::Undecided);
+        assert!(missing.iter().all(|missing| *missing < ProofStatus::Undecided));
         assert!(ProofStatus::Undecided < ProofStatus::Proven);
     }
 }

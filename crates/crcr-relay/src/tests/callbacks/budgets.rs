@@ -11,7 +11,7 @@ fn names(count: usize) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-pub(crate) async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
+async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
     let (world, two) = World::new().await.opened("acme/two").await;
     for job in names(150) {
         let leg = two.of_job(job);
@@ -140,7 +140,7 @@ async fn same_texts_are_stored_once() {
 }
 
 #[tokio::test]
-pub(crate) async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
+async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
     let world = World::new().await;
     let run = open(&world).await;
     let (three, four) = (run("acme/three"), run("acme/four"));
@@ -334,7 +334,7 @@ pub(crate) async fn job_that_goes_on_takes_no_calls_meanwhile() {
 }
 
 #[tokio::test]
-pub(crate) async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
+async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
     let (world, four) = World::new().await.opened("acme/four").await;
     for job in names(30) {
         assert_eq!(four.of_job(job).end(&world, "failure").await, said("completed"));

@@ -382,7 +382,7 @@ pub(crate) async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 }
 
 #[tokio::test]
-pub(crate) async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
+async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     for step in 0..200 {
@@ -426,7 +426,7 @@ async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
 }
 
 #[tokio::test]
-pub(crate) async fn buildkite_run_with_a_uuid_is_accepted() {
+async fn buildkite_run_with_a_uuid_is_accepted() {
     let (world, four) = buildkite_world().await.opened("acme/four").await;
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
     let claims = buildkite_claims(&world, build);
