@@ -155,17 +155,23 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
         assert!(connected_at.elapsed() < Duration::from_secs(5), "the listener isn't full");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let delivery = world.pull_request("opened");
-    let mut request = reqwest::Client::new().post(format!("http://{address}/github/webhook"));
-    for (name, value) in delivery.headers() {
-        request = request.header(name, value);
+    let mut waited = vec![];
+    for action in ["opened", "labeled", "synchronize"] {
+        let delivery = world.pull_request(action);
+        // A connection for each of them.
+        let mut request = reqwest::Client::new().post(format!("http://{address}/github/webhook"));
+        for (name, value) in delivery.headers() {
+            request = request.header(name, value);
+        }
+        let sent_at = Instant::now();
+        let answer = request.body(delivery.body.clone()).send().await.unwrap();
+        waited.push(sent_at.elapsed());
+        assert_eq!(answer.status(), StatusCode::ACCEPTED);
     }
-    let sent_at = Instant::now();
-    let answer = request.body(delivery.body.clone()).send().await.unwrap();
-    let waited = sent_at.elapsed();
-    assert_eq!(answer.status(), StatusCode::ACCEPTED);
     println!("answered after {waited:?}");
-    assert!(waited < Duration::from_secs(5), "{waited:?}: far less than any time-out");
+    // All three would wait for a time-out; a machine that is busy for a second delays one of them.
+    let fastest = waited.iter().min().unwrap();
+    assert!(*fastest < Duration::from_secs(1), "{waited:?}");
     let health = reqwest::get(format!("http://{address}/healthz")).await.unwrap();
     assert_eq!(health.status(), StatusCode::OK);
     drop(strangers);
