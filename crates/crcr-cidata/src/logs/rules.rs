@@ -290,25 +290,27 @@ impl RuleSet {
                 }
             }
         }
-        let literals = LiteralSearch::new(&literals)
+        let hirs: Vec<&Hir> =
+            without_literal.iter().map(|&r| &*rules[usize::from(r)].hir).collect();
+        // Both at once: whoever reads a log waits for them.
+        let (literals, any_without_literal) = std::thread::scope(|scope| {
+            let literals = scope.spawn(|| LiteralSearch::new(&literals));
+            let config = config(SHARED_CACHE_BYTES).which_captures(WhichCaptures::Implicit);
+            let build = || meta::Builder::new().configure(config).build_many_from_hir(&hirs);
+            let any_without_literal = (!hirs.is_empty()).then(build).transpose();
+            (literals.join().expect("building it doesn't panic"), any_without_literal)
+        });
+        let literals = literals
             .map_err(|error| format!("the literals of all rules are too large: {error}"))?;
+        let any_without_literal = any_without_literal.map_err(|_| {
+            format!("the {} rules without a literal are too large together", hirs.len())
+        })?;
         let is_searched = |rule: &&u16| {
             let rule = &rules[usize::from(**rule)];
             rule.kind == RuleKind::Ignore || rule.is_searched_everywhere()
         };
         let searched = |of: &Vec<u16>| of.iter().filter(is_searched).copied().collect();
         let searched_rules_of_literal = rules_of_literal.iter().map(searched).collect();
-        let hirs: Vec<&Hir> =
-            without_literal.iter().map(|&r| &*rules[usize::from(r)].hir).collect();
-        let any_without_literal = if hirs.is_empty() {
-            None
-        } else {
-            let config = config(SHARED_CACHE_BYTES).which_captures(WhichCaptures::Implicit);
-            let regex = meta::Builder::new().configure(config).build_many_from_hir(&hirs);
-            Some(regex.map_err(|_| {
-                format!("the {} rules without a literal are too large together", hirs.len())
-            })?)
-        };
         Ok(Self {
             rules,
             literals,

@@ -47,7 +47,7 @@ names! {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TriageConfidence {
     High,
@@ -57,7 +57,7 @@ pub enum TriageConfidence {
 
 names! { TriageConfidence { High "high", Medium "medium", Low "low" } }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct TriageVerdict {
     pub schema_version: u32,
     pub category: TriageCategory,
@@ -80,7 +80,7 @@ pub struct TriageVerdict {
     pub truncated: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct TriageAnalyzer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -107,7 +107,7 @@ impl fmt::Display for TriageAnalyzer {
 
 /// The upstream change that is suspected: a pull request, a commit or both. It can be another pull request
 /// than the tested one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SuspectedUpstream {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pr: Option<u64>,
@@ -117,7 +117,7 @@ pub struct SuspectedUpstream {
     pub reason: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct TriageEvidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

@@ -1,7 +1,8 @@
 //! Whose fault failures are, kept by repository and day.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crcr_domain::results::facts::DispatchFact;
@@ -16,6 +17,31 @@ use super::day_facts::{DayFacts, SharedFacts};
 use super::{StaleDays, facts_of_days, push_attempts, repositories, split_into_batches, window_of};
 use crate::context::{Hud, PageError};
 
+/// Whose fault the failures of a repository's day are.
+pub(crate) struct DayBlame {
+    verdicts: BlamedJobs,
+    /// Differs if a verdict does.
+    digest: u64,
+}
+
+impl DayBlame {
+    fn new(verdicts: Vec<(AttemptId, TriageVerdict)>) -> Self {
+        // They come in no order.
+        let digest = verdicts.iter().fold(0, |all, verdict| all ^ digest_of(verdict));
+        Self { verdicts: verdicts.into_iter().collect(), digest }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.verdicts.len()
+    }
+}
+
+fn digest_of(value: impl Hash) -> u64 {
+    let mut digest = DefaultHasher::new();
+    value.hash(&mut digest);
+    digest.finish()
+}
+
 /// Whose fault the failures on the whole days of these facts are. The answer of a repository's day is kept until some
 /// repository has new facts of that day or of the next.
 pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, PageError> {
@@ -29,10 +55,13 @@ pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, 
 
 /// Finds the answers of all backends of these windows for [`blame`]. A commit on which several backends failed, and
 /// upstream's own commits, are read once for all of them instead of once for each.
-pub(crate) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), PageError> {
+pub(crate) async fn blame_together(
+    hud: &Hud,
+    windows: &[Window],
+) -> Result<BlameRevisions, PageError> {
     let first = windows.iter().map(|window| day_of(window.from)).min();
     let last = windows.iter().map(|window| day_of(window.to)).max();
-    let (Some(first), Some(last)) = (first, last) else { return Ok(()) };
+    let (Some(first), Some(last)) = (first, last) else { return Ok(BlameRevisions::default()) };
     let starts = windows.iter().flat_map(|window| {
         let start = day_of(window.from);
         window.repos.iter().flatten().map(move |repo| (repo.to_ascii_lowercase(), start))
@@ -41,7 +70,7 @@ pub(crate) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), 
     let _turn = hud.days.blame_turn.lock().await;
     let revisions = BlameRevisions::read(hud, first, last).await?;
     let mut stale = StaleDays::new();
-    for revision in revisions.0.range(first..=last).flat_map(|(_, of_day)| of_day) {
+    for revision in revisions.0.range(first..=last).flat_map(|(_, of_day)| &of_day.repos) {
         let is_wanted = starts.get(&revision.repo).is_some_and(|start| *start <= revision.day);
         let key = revisions.of_day(&revision.repo, revision.day);
         if is_wanted && hud.days.blamed.get(&key, &DaySlice::whole(revision.day)).is_none() {
@@ -55,7 +84,7 @@ pub(crate) async fn blame_together(hud: &Hud, windows: &[Window]) -> Result<(), 
         let facts = facts_of_days(hud, batch.into_values().flatten().collect()).await?;
         blame_days(hud, &facts.0, &later, &revisions).await?;
     }
-    Ok(())
+    Ok(revisions)
 }
 
 /// `later`: dispatches of later days, which show which heads were replaced.
@@ -70,7 +99,7 @@ async fn blame_days(
     for facts in days {
         let revision = revisions.of_day(&facts.repo, facts.day);
         match hud.days.blamed.get(&revision, &DaySlice::whole(facts.day)) {
-            Some(blamed) => found.add(&blamed),
+            Some(blamed) => found.add(&blamed.verdicts),
             None => stale.push((revision, facts)),
         }
     }
@@ -88,36 +117,63 @@ async fn blame_days(
     }
     for (revision, facts) in stale {
         let own = by_day.remove(&(revision.repo.clone(), facts.day)).unwrap_or_default();
-        let own: BlamedJobs = own.into_iter().collect();
-        found.add(&own);
+        let own = DayBlame::new(own);
+        found.add(&own.verdicts);
         hud.days.blamed.insert(revision, &DaySlice::whole(facts.day), Arc::new(own));
     }
     Ok(found)
 }
 
 /// By day: the facts of all repositories, on which whose fault a failure is depends.
-struct BlameRevisions(BTreeMap<i64, Vec<DayRevision>>);
+#[derive(Default)]
+pub(crate) struct BlameRevisions(BTreeMap<i64, DayChanges>);
+
+#[derive(Default)]
+struct DayChanges {
+    /// Sorted by repository.
+    repos: Vec<DayRevision>,
+    digest: u64,
+}
 
 impl BlameRevisions {
     async fn read(hud: &Hud, first: i64, last: i64) -> Result<Self, PageError> {
-        let mut days: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
+        let mut days: BTreeMap<i64, DayChanges> = BTreeMap::new();
         let window = Window::all(midnight(first), midnight(last + 2));
         for revision in hud.results.day_revisions(&window).await? {
             // The revision without a repository is that of the reports.
             if !revision.repo.is_empty() {
-                days.entry(revision.day).or_default().push(revision);
+                days.entry(revision.day).or_default().repos.push(revision);
             }
         }
-        for revisions in days.values_mut() {
-            revisions.sort_unstable_by(|a, b| a.repo.cmp(&b.repo));
+        for changes in days.values_mut() {
+            changes.repos.sort_unstable_by(|a, b| a.repo.cmp(&b.repo));
+            changes.digest = digest_of(&changes.repos);
         }
         Ok(Self(days))
     }
 
     /// Differs from an earlier one if some repository has new facts of this day or of the next.
     fn of_day(&self, repo: &str, day: i64) -> DayRevision {
-        let mut changes = DefaultHasher::new();
-        [self.0.get(&day), self.0.get(&(day + 1))].hash(&mut changes);
-        DayRevision { repo: repo.to_owned(), day, changes: changes.finish() }
+        let changes = [day, day + 1].map(|day| self.0.get(&day).map(|changes| changes.digest));
+        DayRevision { repo: repo.to_owned(), day, changes: digest_of(changes) }
+    }
+
+    /// Differs from an earlier one if the repository has new facts of these days, or another answer to whose fault one of
+    /// its failures is. `None` if an answer isn't kept.
+    pub(crate) fn of_repository(
+        &self,
+        hud: &Hud,
+        repo: &str,
+        days: RangeInclusive<i64>,
+    ) -> Option<u64> {
+        let mut all = DefaultHasher::new();
+        for (day, changes) in self.0.range(days) {
+            let Ok(at) = changes.repos.binary_search_by(|of_repo| (*of_repo.repo).cmp(repo)) else {
+                continue;
+            };
+            let blame = hud.days.blamed.get(&self.of_day(repo, *day), &DaySlice::whole(*day))?;
+            (&changes.repos[at], blame.digest).hash(&mut all);
+        }
+        Some(all.finish())
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crcr_domain::results::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{BlamedJobs, Regression, RepoReview, ResultTotals};
+use crcr_domain::results::{Regression, RepoReview, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{DayRevision, ReportOutcome};
 use jiff::Timestamp;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
+use super::blame::DayBlame;
 use super::day_facts::{DayFacts, DayTally, ReportSummary};
 use crate::query::TimeSpan;
 
@@ -30,7 +31,7 @@ pub(crate) struct DayCaches {
     pub(crate) pushes: DayCache<Arc<DayFacts>>,
     /// Held while `pushes` is filled: reviews need the same days, and whoever waits finds them there.
     pub(crate) push_turn: tokio::sync::Mutex<()>,
-    pub(crate) blamed: DayCache<Arc<BlamedJobs>>,
+    pub(crate) blamed: DayCache<Arc<DayBlame>>,
     /// Held while `blamed` is filled for many backends: each page that shows them all needs the same answers.
     pub(crate) blame_turn: tokio::sync::Mutex<()>,
     pub(crate) reviews: DayCache<Arc<RepoReview>>,
@@ -72,8 +73,10 @@ pub(crate) enum CacheScope {
     WindowStart(&'static str),
     /// All days of a feed, under its first day.
     Feed,
-    /// All days of a review, under its first day.
+    /// All days of a review, under its first day and by all facts.
     Review,
+    /// The same, by what the review is made of.
+    ReviewOfOwnFacts,
 }
 
 impl DaySlice {
@@ -185,7 +188,7 @@ impl CacheWeight for Arc<RepoReview> {
     }
 }
 
-impl CacheWeight for Arc<BlamedJobs> {
+impl CacheWeight for Arc<DayBlame> {
     fn bytes(&self) -> usize {
         self.len() * FACT_BYTES
     }

@@ -1,9 +1,11 @@
 //! The reviews of backends by the criteria of their levels, kept until a day changes.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crcr_domain::results::RepoReview;
+use crcr_domain::results::facts::CallbackOutcome;
 use crcr_domain::{AllowlistEntry, Level, RepoName};
 use crcr_results::retention::{day_of, midnight};
 use crcr_results::review::ReviewInputs;
@@ -11,7 +13,7 @@ use crcr_results::{DayRevision, Window, review};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
-use super::blame::{blame, blame_together};
+use super::blame::{BlameRevisions, blame, blame_together};
 use super::cache::{CacheScope, DaySlice};
 use super::{callback_outcomes, facts};
 use crate::context::{Hud, PageError};
@@ -50,18 +52,50 @@ pub(crate) async fn reviews(
     let known: Vec<Option<Arc<RepoReview>>> = known.collect();
     let stale = windows.into_iter().zip(&known).filter(|(_, known)| known.is_none());
     let stale: Vec<Window> = stale.map(|(window, _)| window).collect();
-    blame_together(hud, &stale).await?;
+    let blame = blame_together(hud, &stale).await?;
     let asked = entries.iter().zip(keys).zip(known);
     let asked = stream::iter(asked).map(async |((entry, (revision, slice)), known)| {
         if let Some(known) = known {
             return Ok(known);
         }
-        let review = review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
-        let review = Arc::new(review);
+        let own_slice =
+            DaySlice { scope: slice.scope.map(|_| CacheScope::ReviewOfOwnFacts), ..slice };
+        let own = own_changes(hud, &blame, &entry.repo, &slice).await?;
+        let own = own.map(|changes| DayRevision { changes, ..revision.clone() });
+        let known = own.as_ref().and_then(|own| hud.days.reviews.get(own, &own_slice));
+        let review = match known {
+            Some(known) => known,
+            None => Arc::new(review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?),
+        };
+        if let Some(own) = own {
+            hud.days.reviews.insert(own, &own_slice, Arc::clone(&review));
+        }
         hud.days.reviews.insert(revision, &slice, Arc::clone(&review));
         Ok::<_, PageError>(review)
     });
     asked.buffered(CONCURRENT_REVIEWS).try_collect().await
+}
+
+/// Differs from an earlier one if a review would: nearly every new fact is of another backend, and changes neither this one's
+/// results nor whose fault its failures are. `None` if that isn't known.
+async fn own_changes(
+    hud: &Hud,
+    blame: &BlameRevisions,
+    repo: &RepoName,
+    slice: &DaySlice,
+) -> Result<Option<u64>, PageError> {
+    let days = day_of(slice.from)..=day_of(slice.to);
+    let Some(facts) = blame.of_repository(hud, &repo.key(), days) else { return Ok(None) };
+    let window = Window::all(slice.from, slice.to).of_repos(vec![repo.as_str().to_owned()]);
+    let mut reports: BTreeMap<CallbackOutcome, u64> = BTreeMap::new();
+    for outcome in callback_outcomes(hud, &window).await? {
+        *reports.entry(outcome).or_default() += 1;
+    }
+    let reports: Vec<_> =
+        reports.iter().map(|(outcome, count)| (outcome.as_str(), count)).collect();
+    let mut changes = DefaultHasher::new();
+    (facts, reports).hash(&mut changes);
+    Ok(Some(changes.finish()))
 }
 
 /// Reviews the repository at `level`, or at its level on the allowlist.

@@ -121,24 +121,21 @@ async fn note_refusal_of(
     run_id: u64,
     refused: Option<&RefusedRerun>,
 ) -> Result<(), TaskError> {
-    for _ in 0..limits::CONFLICT_TRIES {
-        let key = state_records::dispatch_key(delivery, repo);
-        let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
-        let Some(before) = known.value.as_ref() else { return Ok(()) };
+    let key = state_records::dispatch_key(delivery, repo);
+    let noted = relay.update(key, |known: &Versioned<Dispatch>| {
+        let Some(before) = known.value.as_ref() else { return ((), None) };
         // Of two runs that were asked for at once, one may be refused.
         let is_of_run = before.refused_rerun.as_ref().is_some_and(|known| known.run_id == run_id);
         if !is_of_run && refused.is_none() {
-            return Ok(());
+            return ((), None);
         }
         let dispatch = Dispatch { refused_rerun: refused.cloned(), ..before.clone() };
         let mut batch = WriteBatch::default();
-        batch.update(&known, &dispatch, relay.expiry());
+        batch.update(known, &dispatch, relay.expiry());
         batch.tasks.push(TaskKind::commit_checks(&dispatch).task(relay.now()));
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(());
-        }
-    }
-    Err(TaskError::retry("the dispatch changed in every try to change it"))
+        ((), Some(batch))
+    });
+    Ok(noted.await?)
 }
 
 /// Sends a dispatch again that never started, was given up, or couldn't be made; or one that was superseded if there is
