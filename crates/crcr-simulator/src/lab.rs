@@ -9,7 +9,7 @@ use std::time::Duration;
 use crcr_standin::State;
 use crcr_standin::runs::Run;
 use crcr_standin::world::Dispatch;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
@@ -27,6 +27,10 @@ pub(crate) const MANY_WORKFLOWS: &str = "acme/four";
 pub(crate) const BREAKING_JOB: &str = "test";
 /// Runs of other senders in one of GitHub's lists. A page has 100.
 const CROWD: [u64; 2] = [60, 130];
+/// The most runs that GitHub lists for one question.
+const LISTED_RUNS: u64 = 1000;
+/// Further apart, runs aren't in the list of one dispatch.
+const NEAR: SignedDuration = SignedDuration::from_mins(15);
 const FIRST_RUN: u64 = 5000;
 const FIRST_CROWD_RUN: u64 = 1_000_000;
 
@@ -147,7 +151,8 @@ pub(crate) struct BackendLab {
     pub(crate) branches: BTreeMap<&'static str, String>,
     /// Some callback token of another dispatch.
     other_token: Option<Value>,
-    crowds: u64,
+    /// How many runs others' events have started, by repository and time.
+    others_runs: Vec<(String, Timestamp, u64)>,
 }
 
 /// What a dispatch asks a backend to run.
@@ -285,9 +290,10 @@ impl BackendLab {
 
     /// Runs of the same repository that another sender's events start. They end at once.
     pub(crate) fn create_others_runs(&mut self, github: &State, repo: &str, count: u64) {
+        let before: u64 = self.others_runs.iter().map(|(_, _, count)| count).sum();
         for number in 0..count {
             github.runs.add(Run {
-                id: FIRST_CROWD_RUN + self.crowds + number,
+                id: FIRST_CROWD_RUN + before + number,
                 repository: repo.to_owned(),
                 event: "repository_dispatch".to_owned(),
                 workflow: format!("bot {number}"),
@@ -299,7 +305,15 @@ impl BackendLab {
                 ..Run::push()
             });
         }
-        self.crowds += count;
+        self.others_runs.push((repo.to_owned(), github.clock.now(), count));
+    }
+
+    /// Whether GitHub may have more runs of the minutes around a time than it lists. Then nobody knows all of them.
+    pub(crate) fn may_list_be_cut(&self, repo: &str, at: Timestamp) -> bool {
+        let is_near = |time: Timestamp| time.duration_since(at).abs() < NEAR;
+        let near = self.others_runs.iter().filter(|(of, time, _)| of == repo && is_near(*time));
+        let own = self.runs.values().filter(|run| run.repo == repo).count() as u64;
+        near.map(|(_, _, count)| count).sum::<u64>() + own >= LISTED_RUNS
     }
 
     pub(crate) fn rerun(

@@ -623,7 +623,11 @@ impl<'a> Truth<'a> {
         let mut since = None;
         for (id, run) in runs {
             let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
-            since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
+            let created_at = run.created_at?;
+            if self.lab.may_list_be_cut(repo, created_at) {
+                return None;
+            }
+            since = since.max(Some(ended_at.max(created_at + RUN_WINDOW)));
             let said_its_end = !run.is_foreign || self.said_its_end(*id, run);
             let mut has_reported = false;
             for (_, reports) in self.reports_of(head, repo) {

@@ -98,7 +98,15 @@ async fn what_is_kept_of_earlier_answers_changes_no_number() {
     for path in &paths {
         before.push(used.get(path).await);
     }
-    used.store.commit(WriteBatch { facts: late, ..WriteBatch::default() }, now()).await.unwrap();
+    // Those of one backend first, and then those of the others, which may change whose fault its failures are.
+    let is_own = |fact: &Fact| serde_json::to_string(fact).unwrap().contains(repo);
+    let (own, others): (Vec<Fact>, Vec<Fact>) = late.into_iter().partition(is_own);
+    assert!(own.len() > 10 && others.len() > 10, "{} {}", own.len(), others.len());
+    for facts in [own, others] {
+        used.store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
+        used.get(&paths[1]).await;
+        used.get(&paths[0]).await;
+    }
     for (path, before) in paths.iter().zip(before) {
         let now = used.get(path).await;
         assert_eq!(now, fresh.get(path).await, "{path}");
