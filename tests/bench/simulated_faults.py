@@ -78,8 +78,8 @@ FAULTS = [
         RELAY + "callback/dispatched_job.rs",
         [
             (
-                "current, &mut batch);\n        self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);",
-                "current, &mut batch);\n        if !FAULT { self.add_follow_up_tasks(&known, dispatch, proof, &mut batch); }",
+                "known.state(), &mut batch);\n        self.add_follow_up_tasks(known, dispatch, proof, &mut batch);",
+                "known.state(), &mut batch);\n        if !FAULT { self.add_follow_up_tasks(known, dispatch, proof, &mut batch); }",
             ),
         ],
     ),
@@ -105,17 +105,17 @@ FAULTS = [
     ),
     (
         "strangers-run-stands-for-what-it-leaves-out",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
-                "&& (self.pull_request == later.pull_request || later.repeats(self))",
-                "&& (FAULT || self.pull_request == later.pull_request || later.repeats(self))",
+                "        other.not_good().all(|job| self.has_run(job))",
+                "        FAULT || other.not_good().all(|job| self.has_run(job))",
             ),
         ],
     ),
     (
         "strangers-run-stands-for-an-open-one",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
                 "if !other.is_over() {",
@@ -125,11 +125,11 @@ FAULTS = [
     ),
     (
         "cancelled-run-of-a-stranger-counts",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
-                "        self.was_cancelled()\n            && !older",
-                "        !FAULT && self.was_cancelled()\n            && !older",
+                "        (self.was_cancelled() || self.was_left())\n            && !self.ran_again()",
+                "        !FAULT && (self.was_cancelled() || self.was_left())\n            && !self.ran_again()",
             ),
             (
                 "                && !own.says_nothing()",
@@ -142,8 +142,8 @@ FAULTS = [
         DOMAIN + "checks/verdict.rs",
         [
             (
-                "        !self.is_draft && dispatches.iter()",
-                "        !FAULT && !self.is_draft && dispatches.iter()",
+                "    !asked.is_draft && runs.iter().all(|run| run.dispatch.is_draft)",
+                "    !FAULT && !asked.is_draft && runs.iter().all(|run| run.dispatch.is_draft)",
             ),
         ],
     ),
@@ -202,8 +202,8 @@ FAULTS = [
         GITHUB + "dispatches.rs",
         [
             (
-                "accepted_at: response_date(response.headers()) })",
-                "accepted_at: response_date(response.headers()).filter(|_| !FAULT) })",
+                "let accepted_at = response_date(response.headers());",
+                "let accepted_at = response_date(response.headers()).filter(|_| !FAULT);",
             ),
         ],
     ),
@@ -304,14 +304,14 @@ FAULTS = [
         RELAY + "allowlist.rs",
         [
             (
-                "for repo in changed {",
-                "for repo in changed.into_iter().filter(|_| !FAULT) {",
+                "for (repo, was_listed) in changed {",
+                "for (repo, was_listed) in changed.into_iter().filter(|_| !FAULT) {",
             ),
         ],
     ),
     (
         "silence-ends-a-build-elsewhere",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
                 "return self.jobs.iter().any(|job| job.ends_run);",
@@ -331,7 +331,7 @@ FAULTS = [
     ),
     (
         "open-job-does-not-keep-its-run-open",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
                 "self.open_job().is_some() || (!self.is_over()",
@@ -341,7 +341,7 @@ FAULTS = [
     ),
     (
         "unknown-conclusion-is-left-out",
-        DOMAIN + "checks/verdict.rs",
+        DOMAIN + "checks/verdict/runs.rs",
         [
             (
                 "!self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)",
