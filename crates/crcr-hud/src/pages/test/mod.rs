@@ -290,9 +290,10 @@ async fn one_test(
 ) -> Result<OneTest, PageError> {
     let today = day_of(hud.now());
     let span = (today - days + 1, today);
-    let of_days = hud.results.test_job_days(repo.as_str(), identity.test_id, span).await?;
-    let results =
-        hud.results.test_results(repo.as_str(), identity.test_id, span, MAX_FAILURES).await?;
+    let (of_days, results) = tokio::try_join!(
+        hud.results.test_job_days(repo.as_str(), identity.test_id, span),
+        hud.results.test_results(repo.as_str(), identity.test_id, span, MAX_FAILURES),
+    )?;
     let on_default = of_days.iter().any(|day| day.on_default_branch);
     let counted: Vec<&TestJobDay> =
         of_days.iter().filter(|day| day.on_default_branch == on_default).collect();
