@@ -676,9 +676,13 @@ impl Simulation {
         count
     }
 
-    /// Lets time pass. Meanwhile GitHub creates the runs that are planned: it never takes longer for them.
+    /// Lets time pass, until a call arrives that is on its way: it never takes longer. Meanwhile GitHub creates the runs that
+    /// are planned, for which that holds, too.
     async fn advance(&mut self, by: Duration) {
+        let mut events = self.agenda.iter();
+        let late_call = events.find(|(_, event)| matches!(event, ScheduledEvent::LateCall(_)));
         let end = self.now() + by;
+        let end = late_call.map_or(end, |((at, _), _)| end.min(*at));
         loop {
             let due = self.agenda.iter().take_while(|((at, _), _)| *at <= end);
             let is_run = |event: &ScheduledEvent| {

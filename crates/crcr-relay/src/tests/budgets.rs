@@ -166,7 +166,7 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
         let sent_at = Instant::now();
         let answer = request.body(delivery.body.clone()).send().await.unwrap();
         waited.push(sent_at.elapsed());
-        assert_eq!(answer.status(), StatusCode::ACCEPTED);
+        assert!(answer.status().is_success(), "{action}: {}", answer.status());
     }
     println!("answered after {waited:?}");
     // All three would wait for a time-out; a machine that is busy for a second delays one of them.
