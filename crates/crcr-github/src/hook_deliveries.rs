@@ -10,7 +10,7 @@ use url::Url;
 use crate::app::GithubApp;
 use crate::error::GithubError;
 use crate::null_as_default;
-use crate::rest::{RestRequest, encoded};
+use crate::rest::{RestRequest, encoded, response_date};
 
 /// The longest cursor that is sent back to GitHub, in bytes.
 const MAX_CURSOR: usize = 256;
@@ -48,6 +48,8 @@ pub struct HookDeliveryPage {
     pub deliveries: Vec<HookDelivery>,
     /// The cursor of the page with older attempts; `None` at the log's end.
     pub next: Option<String>,
+    /// By GitHub's clock.
+    pub read_at: Option<Timestamp>,
 }
 
 impl GithubApp {
@@ -63,8 +65,9 @@ impl GithubApp {
         let request = RestRequest::get(path);
         let response = self.send_as_app(&request).await?;
         let next = next_cursor(response.headers());
+        let read_at = response_date(response.headers());
         let deliveries = self.client().read_json(&request, response).await?;
-        Ok(HookDeliveryPage { deliveries, next })
+        Ok(HookDeliveryPage { deliveries, next, read_at })
     }
 
     /// Has GitHub deliver the webhook of attempt `id` again, with the same GUID.

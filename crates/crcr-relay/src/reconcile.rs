@@ -122,6 +122,11 @@ pub async fn reconcile(
             }
             page => page?,
         };
+        if let Some(at) = page.read_at.filter(|_| scan.cursor.is_none()) {
+            // This clock may be ahead: what is delivered from now on would seem to be settled.
+            scan.started_at = scan.started_at.min(at);
+            begun.started_at = scan.started_at;
+        }
         found.read += page.deliveries.len();
         let in_range = page.deliveries.iter().filter(|it| it.delivered_at >= scan.back_to);
         let failed: Vec<_> = in_range.filter(|attempt| attempts.is_open(attempt)).collect();

@@ -81,6 +81,28 @@ async fn webhook_lost_in_an_outage_is_dispatched_exactly_once_after_reconcile() 
     assert_eq!(world.dispatched(), Vec::<String>::new());
 }
 
+/// What GitHub failed to deliver after the log was read would seem to be settled by then.
+#[tokio::test]
+async fn webhook_that_is_lost_after_a_clock_was_ahead_is_asked_for() {
+    let world = World::new().await;
+    let now = world.relay.now();
+    let back_to = now - Duration::from_secs(3600);
+    let started_at = now + Duration::from_secs(170);
+    let unfinished = Some(LogScan { started_at, back_to, oldest_open: None, cursor: None });
+    let record = ReconcileRecord { settled_until: back_to, unfinished };
+    let mut batch = WriteBatch::default();
+    batch.set(state_records::reconcile_key(), &record, world.relay.expiry());
+    world.relay.commit(batch).await.unwrap();
+    world.reconcile().await;
+    world.later(Duration::from_secs(10));
+    let lost = world.pull_request("opened");
+    world.lose(&lost);
+    world.later(limits::RECONCILE_INTERVAL);
+    let asked = world.reconcile().await.asked;
+    let asked: Vec<_> = asked.into_iter().map(|one| one.id).collect();
+    assert_eq!(asked, [lost.id]);
+}
+
 #[tokio::test]
 async fn webhook_is_asked_for_again_only_after_its_redelivery_failed_or_got_lost() {
     let world = World::new().await;
