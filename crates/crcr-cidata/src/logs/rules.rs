@@ -296,15 +296,19 @@ impl RuleSet {
         let (literals, any_without_literal) = std::thread::scope(|scope| {
             let literals = scope.spawn(|| LiteralSearch::new(&literals));
             let config = config(SHARED_CACHE_BYTES).which_captures(WhichCaptures::Implicit);
-            let build = || meta::Builder::new().configure(config).build_many_from_hir(&hirs);
+            let build = || {
+                let regex = meta::Builder::new().configure(config).build_many_from_hir(&hirs);
+                let count = hirs.len();
+                regex.map_err(|_| {
+                    format!("the {count} rules without a literal are too large together")
+                })
+            };
             let any_without_literal = (!hirs.is_empty()).then(build).transpose();
             (literals.join().expect("building it doesn't panic"), any_without_literal)
         });
         let literals = literals
             .map_err(|error| format!("the literals of all rules are too large: {error}"))?;
-        let any_without_literal = any_without_literal.map_err(|_| {
-            format!("the {} rules without a literal are too large together", hirs.len())
-        })?;
+        let any_without_literal = any_without_literal?;
         let is_searched = |rule: &&u16| {
             let rule = &rules[usize::from(**rule)];
             rule.kind == RuleKind::Ignore || rule.is_searched_everywhere()
