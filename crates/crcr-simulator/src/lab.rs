@@ -30,7 +30,7 @@ const CROWD: [u64; 2] = [60, 130];
 /// The most runs that GitHub lists for one question.
 const LISTED_RUNS: u64 = 1000;
 /// Further apart, runs aren't in the list of one dispatch.
-const NEAR: SignedDuration = SignedDuration::from_mins(15);
+const SPAN_OF_A_LIST: SignedDuration = SignedDuration::from_mins(15);
 const FIRST_RUN: u64 = 5000;
 const FIRST_CROWD_RUN: u64 = 1_000_000;
 
@@ -310,7 +310,7 @@ impl BackendLab {
 
     /// Whether GitHub may have more runs of the minutes around a time than it lists. Then nobody knows all of them.
     pub(crate) fn may_list_be_cut(&self, repo: &str, at: Timestamp) -> bool {
-        let is_near = |time: Timestamp| time.duration_since(at).abs() < NEAR;
+        let is_near = |time: Timestamp| time.duration_since(at).abs() < SPAN_OF_A_LIST;
         let near = self.others_runs.iter().filter(|(of, time, _)| of == repo && is_near(*time));
         let own = self.runs.values().filter(|run| run.repo == repo).count() as u64;
         near.map(|(_, _, count)| count).sum::<u64>() + own >= LISTED_RUNS

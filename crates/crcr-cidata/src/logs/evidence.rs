@@ -26,8 +26,8 @@ use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
 
 // The numbers of logs are those that are right of the 419 of LogChunks.
-/// Lines of a section that are kept while it runs; a third of them are its first ones. 349 logs; 346 with half as many, 349
-/// with twice as many.
+/// Lines of a section that are kept while it runs, a third of them its first ones. 349 logs; 346 with half as many,
+/// 349 with twice as many.
 const POOL_LINES: usize = 192;
 /// Lines of specific rules that are kept beside them. 349 logs with 16 as with 256, so it only bounds memory.
 const SPECIFIC_LINES: usize = 64;
@@ -47,8 +47,7 @@ const COUNTED_SHAPES: usize = 1 << 16;
 const LAST_LINES: usize = 60;
 /// Lines shown before and after the one that was found.
 pub(crate) const CONTEXT_LINES: usize = 3;
-/// Lines between two errors of different clusters. 349 logs with 10 as with 3; 351 with 30, but of three lines one less is
-/// right.
+/// Lines between two errors of different clusters. 349 logs with 10 and 3; 351 with 30, but one less of three.
 const CLUSTER_LINES: u64 = 10;
 
 struct FailedSection {
