@@ -193,6 +193,8 @@ pub const RUN_POLL_CAP: Duration = Duration::from_secs(5 * 60);
 pub const RUN_END_LOOK: Duration = Duration::from_secs(10);
 /// How long after the request for a re-run GitHub is asked about the run.
 pub const RERUN_LOOK: Duration = Duration::from_secs(10);
+/// How many dispatches are looked at when a run is run again: in most minutes a backend gets fewer.
+pub const SWEEPS_PER_RERUN: usize = 64;
 /// How many dispatches to one repository of one minute are compared.
 pub const SENDS_PER_MINUTE: usize = 1000;
 /// How many askers of a commit are read: authors of pull requests, upstream's pushes, its merge queue.
@@ -216,6 +218,10 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// A longer gap between two of these is a downtime.
 pub const SHORTEST_DOWNTIME: Duration = Duration::from_secs(300);
 pub const KEPT_DOWNTIMES: usize = 32;
+/// How many earlier deliveries of a pull request are looked up to learn whether one of them is on its way to a backend.
+pub const EARLIER_DELIVERIES: usize = 4;
+/// How long a dispatch waits for one of them, before it looks again.
+pub const EARLIER_DISPATCH_WAIT: Duration = Duration::from_secs(1);
 /// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.

@@ -239,10 +239,10 @@ impl<'a> Truth<'a> {
         })
     }
 
-    /// Orders the events of a pull request that its runs were dispatched for.
-    pub(crate) fn event_order(&self, run: &LabRun) -> i64 {
+    /// Orders the events of a pull request that its runs were dispatched for. Two may have come in one millisecond.
+    pub(crate) fn event_order<'r>(&self, run: &'r LabRun) -> (i64, &'r str) {
         let dispatch = dispatch(self.memory, &run.delivery, run.repo);
-        dispatch.map_or(0, |dispatch| dispatch.order)
+        (dispatch.map_or(0, |dispatch| dispatch.order), &run.delivery)
     }
 
     pub(crate) fn pull_of(&self, run: &LabRun) -> Option<u64> {
@@ -579,7 +579,7 @@ impl<'a> Truth<'a> {
     }
 
     /// Whether every dispatch of the commit was accepted once, is known and answered, and made while the backend showed
-    /// results, and no other run can be taken for one of theirs.
+    /// results, no other run can be taken for one of theirs, and GitHub lists all of their runs.
     fn is_complete(&self, head: &str, repo: &str) -> bool {
         let evidence = self.evidence(head, repo);
         let of_head: Vec<&LabDispatch> =
@@ -592,9 +592,11 @@ impl<'a> Truth<'a> {
             self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
+        let mut runs = self.lab.runs.values().filter(|run| run.head == head && run.repo == repo);
         self.held(head, repo, Timestamp::MAX).next().is_none()
             && lowest >= 2
             && !self.has_run_too_many(repo)
+            && !runs.any(|run| run.created_at.is_some_and(|at| self.lab.may_list_be_cut(repo, at)))
             && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)
     }
 
@@ -623,11 +625,7 @@ impl<'a> Truth<'a> {
         let mut since = None;
         for (id, run) in runs {
             let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
-            let created_at = run.created_at?;
-            if self.lab.may_list_be_cut(repo, created_at) {
-                return None;
-            }
-            since = since.max(Some(ended_at.max(created_at + RUN_WINDOW)));
+            since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
             let said_its_end = !run.is_foreign || self.said_its_end(*id, run);
             let mut has_reported = false;
             for (_, reports) in self.reports_of(head, repo) {

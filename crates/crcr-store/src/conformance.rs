@@ -340,6 +340,8 @@ async fn dead_tasks_can_be_discarded_and_expire(store: &dyn StateStore) {
     }
     let [a, b, c] = ["a", "b", "c"].map(|name| StoreKey::new(&[name]).as_str().to_owned());
     assert!(!store.discard_dead_task(&c).await.unwrap(), "it is being worked on");
+    let leased = store.find_task(&c, TaskState::Leased).await.unwrap().unwrap();
+    assert_eq!(leased.due_at, at(60), "its lease ends");
     let found = store.find_task(&a, TaskState::Dead).await.unwrap().unwrap();
     assert_eq!((found.payload, found.lane), ("payload of a".to_owned(), "l".to_owned()));
     assert!(store.find_task(&a, TaskState::Ready).await.unwrap().is_none());

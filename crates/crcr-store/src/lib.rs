@@ -136,7 +136,8 @@ pub trait StateStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<TaskView>, StoreError>;
 
-    /// The task with this key, as it was put into the queue; `None` when it isn't in `state`.
+    /// The task with this key, as it was put into the queue; `None` when it isn't in `state`. A leased one is due when its
+    /// lease ends.
     async fn find_task(&self, key: &str, state: TaskState) -> Result<Option<NewTask>, StoreError>;
 
     /// Removes a dead task; returns `false` when there is no dead task with this key.

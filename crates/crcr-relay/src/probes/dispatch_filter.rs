@@ -7,8 +7,8 @@ use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::{EventName, PullRequestAction};
 use crcr_store::{
-    BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
-    read_records,
+    BudgetCharge, CommitOutcome, StoreError, StoreKey, TaskState, Versioned, WriteBatch,
+    read_record, read_records,
 };
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
@@ -25,6 +25,17 @@ pub(crate) enum FilterDecision {
     Send,
     Wait(Timestamp),
     LeaveOut(LeftOut),
+}
+
+/// When a dispatch is sent among those of its pull request.
+pub(crate) enum PullRequestTurn {
+    Now,
+    /// After an earlier one that is on its way.
+    Wait,
+    /// Not any more: the backend has got a later delivery, as GitHub refused this one until then.
+    Overtaken {
+        by: String,
+    },
 }
 
 /// Lets one task at a time ask for the changed files of a head; the others find what it stored. Two heads with the same
@@ -140,22 +151,49 @@ async fn pull_of(relay: &Relay, dispatch: &Dispatch) -> Result<Option<PullRecord
     Ok(read_record::<PullRecord>(relay.store.as_ref(), key).await?.value)
 }
 
-/// The later delivery of the pull request that the backend has got, if there is one: GitHub may have refused this
-/// dispatch until then. A backend takes what comes last for the newest, and cancels the run of what came before.
-pub(crate) async fn overtaken_by(
+/// Finds out whether a dispatch may be sent before or after others of its pull request. A backend takes what comes last for
+/// the newest, and cancels the run of what came before.
+pub(crate) async fn turn(
     relay: &Relay,
     dispatch: &Dispatch,
-) -> Result<Option<String>, StoreError> {
+) -> Result<PullRequestTurn, StoreError> {
     // What somebody asked for is sent, unless nothing is built for it: then it would only cancel a run.
     let is_wanted = dispatch.is_asked_for && dispatch.is_about_commit();
     if is_wanted || dispatch.event != EventName::PullRequest {
-        return Ok(None);
+        return Ok(PullRequestTurn::Now);
     }
     let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
-    let Some(pull) = pull_of(relay, dispatch).await?.filter(is_of_head) else { return Ok(None) };
+    let Some(pull) = pull_of(relay, dispatch).await?.filter(is_of_head) else {
+        return Ok(PullRequestTurn::Now);
+    };
     let mut later = later_of_pull(relay, &pull, dispatch).await?.into_iter();
-    let sent = later.find(|one| one.sent_at().is_some() && one.order > dispatch.order);
-    Ok(sent.map(|one| one.delivery))
+    if let Some(sent) = later.find(|one| one.sent_at().is_some() && one.order > dispatch.order) {
+        return Ok(PullRequestTurn::Overtaken { by: sent.delivery });
+    }
+    let is_one_on_its_way = is_earlier_on_its_way(relay, &pull, dispatch).await?;
+    Ok(if is_one_on_its_way { PullRequestTurn::Wait } else { PullRequestTurn::Now })
+}
+
+/// Whether a worker may be sending the backend an earlier dispatch of the pull request at this moment: GitHub could get it
+/// after this one.
+async fn is_earlier_on_its_way(
+    relay: &Relay,
+    pull: &PullRecord,
+    dispatch: &Dispatch,
+) -> Result<bool, StoreError> {
+    let of_older_heads = pull.older.iter().flat_map(|older| &older.deliveries);
+    let of_head = pull.deliveries.iter().take_while(|id| **id != dispatch.delivery);
+    let earlier: Vec<&String> = of_older_heads.chain(of_head).collect();
+    for delivery in earlier.into_iter().rev().take(limits::EARLIER_DELIVERIES) {
+        let (delivery, repo) = (delivery.clone(), dispatch.repo.clone());
+        let key = TaskKind::Dispatch { delivery, repo, is_probe: false }.key();
+        let leased = relay.store.find_task(key.as_str(), TaskState::Leased).await?;
+        // A worker that has stopped keeps its lease until then.
+        if leased.is_some_and(|task| relay.now() < task.due_at) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {

@@ -387,7 +387,7 @@ impl TaskKind {
         }
     }
 
-    fn key(&self) -> StoreKey {
+    pub(crate) fn key(&self) -> StoreKey {
         let rest: Vec<String> = match self {
             Self::Dispatch { delivery, repo, .. }
             | Self::RequiredDispatch { delivery, repo }

@@ -11,7 +11,7 @@ use crcr_store::{LeaseRequest, TaskOutcome, TaskState, WriteBatch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{ALL, World};
+use super::support::{ALL, HEAD, NEWER, World};
 use crate::admin::deliveries;
 use crate::http::serve;
 use crate::limits;
@@ -96,6 +96,58 @@ async fn hanging_handler_is_a_failed_try_without_a_second_worker() {
     stop.cancel();
     working.await.unwrap();
     assert_eq!(world.github.state().world.count(route), 2);
+}
+
+/// A backend cancels the run of what came before. If the older head came last, it would be tested and the newer one cancelled.
+#[tokio::test]
+async fn newer_head_is_sent_after_the_older_one_that_is_on_its_way() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let route = "POST /repos/acme/two/dispatches";
+    state.world.fail(route, 1, Fault::Delay(Duration::from_secs(1)));
+    world.send(&world.pull_request("opened")).await;
+    let stop = CancellationToken::new();
+    let bounds = workers::WorkerTimeouts::default();
+    let working = tokio::spawn(workers::run(Arc::clone(&world.relay), stop.clone(), bounds));
+    until("the older head is on its way", async || state.world.count(route) == 1).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    let mut heads = vec![];
+    until("both have come", async || {
+        let came = state.world.take_dispatches().into_iter();
+        let came = came.filter(|dispatch| dispatch.repository == "acme/two");
+        heads.extend(came.map(|dispatch| {
+            let pull = &dispatch.client_payload["payload"]["pull_request"];
+            pull["head"]["sha"].as_str().unwrap().to_owned()
+        }));
+        heads.len() == 2
+    })
+    .await;
+    stop.cancel();
+    working.await.unwrap();
+    assert_eq!(heads, [HEAD, NEWER]);
+}
+
+/// Its worker may have stopped, and nobody knows what it has sent.
+#[tokio::test]
+async fn newer_head_does_not_wait_for_an_older_one_whose_lease_has_ended() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    let two = r#"acme/two"]"#;
+    loop {
+        let task = lease(&world).await;
+        if task.lease.key.starts_with(r#"["dispatch""#) && task.lease.key.ends_with(two) {
+            break;
+        }
+    }
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    assert!(!world.dispatched().contains(&"acme/two".to_owned()));
+    world.wait(limits::TASK_LEASE).await;
+    // Another worker has found the older one superseded.
+    world.wait(limits::EARLIER_DISPATCH_WAIT).await;
+    assert!(world.dispatched().contains(&"acme/two".to_owned()));
 }
 
 #[tokio::test]
@@ -209,7 +261,7 @@ async fn slow_alert_webhook_does_not_pause_check_runs() {
     let alert = TaskKind::Alert {
         repo: "acme/two".parse().unwrap(),
         event: EventName::Push,
-        head_sha: super::support::HEAD.to_owned(),
+        head_sha: HEAD.to_owned(),
         passed: false,
     };
     let world = World::new().await;

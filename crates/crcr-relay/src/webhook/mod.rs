@@ -2,6 +2,7 @@
 //! before the response.
 
 mod accept;
+mod downstream_rerun;
 pub(crate) mod merge_groups;
 pub mod payload;
 pub(crate) mod planner;
@@ -112,6 +113,7 @@ async fn receive_signed(
         let noted = match name {
             "push" => backend_file::note_push(relay, body).await,
             "merge_group" => merge_groups::note_end(relay, body).await,
+            "workflow_run" => downstream_rerun::note(relay, body).await,
             _ => Ok(()),
         };
         noted.map_err(|error| Refusal::unavailable(error.to_string()))?;

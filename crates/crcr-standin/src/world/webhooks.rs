@@ -146,6 +146,20 @@ impl State {
         })
     }
 
+    /// The payload of `workflow_run` for run `id` as it is now.
+    ///
+    /// # Panics
+    /// When there is no such run, or the world doesn't have its repository.
+    pub fn workflow_run_payload(&self, id: u64, action: &str) -> Value {
+        let run = self.runs.get(id).expect("the run was added before");
+        self.payload(&run.repository, |_, origin| {
+            json!({
+                "action": action, "workflow_run": run.api(origin),
+                "workflow": { "id": 11, "name": run.workflow, "path": run.workflow_path },
+            })
+        })
+    }
+
     /// The payload of `check_suite` `rerequested` (or another action) for suite `id`.
     ///
     /// # Panics

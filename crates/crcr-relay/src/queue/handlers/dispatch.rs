@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::head;
 use crate::probes::backend_file::{self, BackendFile};
-use crate::probes::dispatch_filter::{self, FilterDecision};
+use crate::probes::dispatch_filter::{self, FilterDecision, PullRequestTurn};
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -73,8 +73,12 @@ pub(crate) async fn run(
             return record_not_sent(relay, task, read, &status, why.reason()).await;
         }
     }
-    if let Some(by) = dispatch_filter::overtaken_by(relay, dispatch).await? {
-        return record_superseded(relay, task, read, by).await;
+    match dispatch_filter::turn(relay, dispatch).await? {
+        PullRequestTurn::Now => {}
+        PullRequestTurn::Wait => {
+            return Ok(TaskDone::RunAgain(relay.now() + limits::EARLIER_DISPATCH_WAIT));
+        }
+        PullRequestTurn::Overtaken { by } => return record_superseded(relay, task, read, by).await,
     }
     if breaker::withholds(relay, dispatch).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a trial \

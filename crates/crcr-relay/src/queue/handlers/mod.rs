@@ -17,7 +17,7 @@ mod reconcile;
 mod renamed_backend;
 mod required_dispatch;
 mod rerun;
-mod runs;
+pub(crate) mod runs;
 pub(crate) mod supersede;
 pub(crate) mod sweep;
 mod webhook_owner;

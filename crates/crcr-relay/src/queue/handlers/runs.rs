@@ -21,7 +21,7 @@ use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
 
 /// The event of the runs that a dispatch starts.
-const EVENT: &str = "repository_dispatch";
+pub(crate) const EVENT: &str = "repository_dispatch";
 
 /// Reads the runs of a dispatch that proven reports have answered. Returns when GitHub has to be asked again at the
 /// latest; `None` if all runs are known and over.
@@ -278,23 +278,34 @@ async fn other_sends(
     own: &AcceptedSend,
     (from, to): (Timestamp, Timestamp),
 ) -> Result<(Vec<AcceptedSend>, bool), StoreError> {
+    let (mut others, are_all) = sends_of_time(relay, repo, (from, to)).await?;
+    others.retain(|other| other.delivery != own.delivery);
+    Ok((others, are_all))
+}
+
+/// The dispatches to the repository whose runs GitHub may have created between two times, and whether these are all.
+pub(crate) async fn sends_of_time(
+    relay: &Relay,
+    repo: &RepoName,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<(Vec<AcceptedSend>, bool), StoreError> {
     let window = relay.config.run_window;
     let minute = |at: Timestamp| at.as_second().div_euclid(60);
-    let (mut others, mut are_all) = (vec![], true);
-    // Others were accepted at most one window before the first run, and at most a request's time after the last one.
+    let (mut sends, mut are_all) = (vec![], true);
+    // They were accepted at most one window before the first run, and at most a request's time after the last one.
     for minute in minute(from - window)..=minute(to + window) {
         let set = state_records::sends_key(repo, minute);
         let members = relay.store.members(&set, limits::SENDS_PER_MINUTE).await?;
         are_all &= members.len() < limits::SENDS_PER_MINUTE;
-        others.extend(
+        sends.extend(
             members.iter().filter_map(|text| serde_json::from_str::<AcceptedSend>(text).ok()),
         );
     }
-    others.retain(|other| {
-        let (other_from, other_to) = other.window(window);
-        other.delivery != own.delivery && other_from <= to && from <= other_to
+    sends.retain(|send| {
+        let (send_from, send_to) = send.window(window);
+        send_from <= to && from <= send_to
     });
-    Ok((others, are_all))
+    Ok((sends, are_all))
 }
 
 fn listed_run(run: &WorkflowRun) -> Option<ListedRun> {

@@ -67,8 +67,7 @@ async fn add_superseded(
     let keys = targets.iter().map(|repo| state_records::dispatch_key(older, repo)).collect();
     for known in read_records::<Dispatch>(store, keys).await? {
         let Some(mut dispatch) = known.value.clone() else { continue };
-        let was_given_up = dispatch.status.can_be_redelivered();
-        if dispatch.status != DispatchStatus::Queued && !was_given_up {
+        if dispatch.status != DispatchStatus::Queued && !dispatch.status.can_be_redelivered() {
             let waits = dispatch.sent_at().is_some() && !dispatch.is_answered;
             if waits && dispatch.may_have_check_runs() && head::has_check_runs(relay, &dispatch) {
                 // Others at this commit don't wait for its answer any more.
@@ -76,10 +75,11 @@ async fn add_superseded(
             }
             continue;
         }
+        let is_dead_letter = dispatch.status == DispatchStatus::Dead;
         dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
         record_dispatch_change(relay, batch, &dispatch);
-        if was_given_up {
+        if is_dead_letter {
             // The dead task runs once more, finds nothing to send, and is removed.
             batch.tasks.push(TaskKind::dispatch(&dispatch).task(relay.now()));
         }

@@ -78,6 +78,7 @@ on_redis! {
         check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended,
         refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,
         rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it,
+        run_that_never_reports_counts_anew_when_it_is_run_again_downstream,
         operator_who_looks_at_a_delivery_reads_why_it_waits;
     breaker:
         dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself,

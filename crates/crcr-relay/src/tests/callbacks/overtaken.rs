@@ -385,6 +385,27 @@ pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
+/// Nobody has pressed anything upstream, and it has no reporter.
+#[tokio::test]
+pub(crate) async fn run_that_never_reports_counts_anew_when_it_is_run_again_downstream() {
+    let (world, four) = World::new().await.opened("acme/four").await;
+    four.complete(&world, "success").await;
+    let lint = four.in_run(RUN + 1);
+    lint.workflow_on_github(&world, "lint.yml", "completed", Some("failure"));
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    // Nothing of it is looked at any more.
+    world.wait(2 * world.relay.config.lost_after).await;
+    let state = world.github.state();
+    let again = Downstream { attempt: 2, ..lint };
+    again.workflow_on_github(&world, "lint.yml", "in_progress", None);
+    world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "in_progress")).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    again.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+    world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "completed")).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
 /// If only one of them ran again, the check would stay failed, and the button would have to be pressed once more.
 #[tokio::test]
 async fn rerun_of_a_verdict_or_of_all_checks_runs_both_workflows_again_that_have_failed() {

@@ -1,0 +1,51 @@
+//! Runs that are run again downstream, by a button on GitHub. Where the workflow reports nothing, only GitHub's webhook
+//! tells that the newest attempt counts now.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use crcr_domain::RepoName;
+use crcr_store::{StoreError, WriteBatch};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::limits;
+use crate::queue::handlers::runs;
+use crate::queue::task_kind::TaskKind;
+use crate::relay::Relay;
+
+#[derive(Deserialize)]
+struct RawEvent {
+    repository: RawRepository,
+    workflow_run: RawRun,
+}
+
+#[derive(Deserialize)]
+struct RawRepository {
+    full_name: String,
+}
+
+#[derive(Deserialize)]
+struct RawRun {
+    event: String,
+    run_attempt: u32,
+    /// Of its first attempt.
+    created_at: Timestamp,
+}
+
+/// Has each dispatch looked at that may have started the run, if it is a backend's and not in its first attempt.
+pub(crate) async fn note(relay: &Relay, body: &Bytes) -> Result<(), StoreError> {
+    let Ok(RawEvent { repository, workflow_run: run }) = serde_json::from_slice(body) else {
+        return Ok(());
+    };
+    let Ok(repo) = RepoName::new(&repository.full_name) else { return Ok(()) };
+    let is_listed = relay.allowlist.get().is_some_and(|list| list.get(&repo).is_some());
+    if !is_listed || run.event != runs::EVENT || run.run_attempt < 2 {
+        return Ok(());
+    }
+    let (sends, _) = runs::sends_of_time(relay, &repo, (run.created_at, run.created_at)).await?;
+    let deliveries: BTreeSet<String> = sends.into_iter().map(|send| send.delivery).collect();
+    let sweep = |delivery| TaskKind::Sweep { delivery, repo: repo.clone() }.task(relay.now());
+    let tasks = deliveries.into_iter().take(limits::SWEEPS_PER_RERUN).map(sweep).collect();
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.map(drop)
+}
