@@ -194,7 +194,9 @@ impl<'a> Truth<'a> {
         runs.retain(|(id, run)| {
             let later = all.iter().filter(|(other, _)| other > id);
             let mut later = later.filter(|(_, other)| other.file == run.file);
-            later.all(|other| !self.stands_for(*other, (*id, *run)))
+            later.all(|other| {
+                self.pull_of(other.1) == self.pull_of(run) || !self.stands_for(*other, (*id, *run))
+            })
         });
         runs
     }
@@ -206,7 +208,9 @@ impl<'a> Truth<'a> {
             return false;
         }
         let was_cut = older.1.ended.is_some_and(|(end, _)| end == "cancelled");
-        if was_cut && !older.1.is_foreign && !self.may_stand_for_cancelled(later.1, older.1) {
+        let is_cut_short = was_cut && !older.1.is_foreign;
+        let is_good = self.not_good(older).next().is_none();
+        if (is_cut_short || !is_good) && !self.may_stand_for(later.1, older.1) {
             return false;
         }
         let has_failed =
@@ -255,14 +259,14 @@ impl<'a> Truth<'a> {
         run.1.file == older.1.file
             && self.pull_of(run.1) != self.pull_of(older.1)
             && self.says_nothing(run)
-            && self.may_stand_for_cancelled(older.1, run.1)
+            && self.may_stand_for(older.1, run.1)
             && !self.was_cancelled(older)
             && self.has_run_all(older, self.not_good(run))
     }
 
     /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs. Nobody waits
     /// for a pull request that may have left the commit.
-    fn may_stand_for_cancelled(&self, run: &LabRun, cancelled: &LabRun) -> bool {
+    fn may_stand_for(&self, run: &LabRun, cancelled: &LabRun) -> bool {
         let webhook = |run: &LabRun| self.webhooks.get(&run.delivery);
         let Some((own, of_cancelled)) = webhook(run).zip(webhook(cancelled)) else { return true };
         let is_alike =
@@ -410,7 +414,7 @@ impl<'a> Truth<'a> {
         if let Some(why) = self.untested(head, repo, runs) {
             return CommitTruth::Bad(why);
         }
-        let mut ends = vec![];
+        let (mut ends, mut is_success_known) = (vec![], false);
         let mut is_certain =
             self.is_complete(head, repo) && !self.may_count_others(head, repo, runs);
         for (id, run) in runs {
@@ -422,6 +426,12 @@ impl<'a> Truth<'a> {
             is_certain &= !self.lacks_acknowledged_end(*id, run);
             is_certain &= !self.lacks_report_of_rerun(*id, run);
             is_certain &= !run.is_foreign || self.said_its_end(*id, run);
+            // Of legs of one name on GitHub only some may run again: then nothing tells that another one had passed.
+            is_success_known |= jobs.iter().any(|((name, _), (attempt, end))| {
+                let mut of_name = jobs.iter().filter(|((other, _), _)| other == name);
+                *end == Some("success")
+                    && (run.is_foreign || of_name.all(|(_, (other, _))| other <= attempt))
+            });
             for ((name, _), (attempt, end)) in jobs {
                 match end {
                     Some("success" | "skipped") => ends.push(end),
@@ -442,8 +452,7 @@ impl<'a> Truth<'a> {
         {
             return CommitTruth::Bad("every job was skipped".to_owned());
         }
-        let is_good = is_certain && ends.contains(&Some("success"));
-        if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
+        if is_certain && is_success_known { CommitTruth::Good } else { CommitTruth::MayBeGood }
     }
 
     /// Whether a run that another pull request's stands for may count all the same, because less is known of it: it has

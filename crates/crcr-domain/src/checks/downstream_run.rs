@@ -97,6 +97,9 @@ pub struct AcceptedSend {
     /// pull request's author wants.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub author_texts: String,
+    /// When GitHub created the latest of its runs that came after the usual time: others may be as late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_run_at: Option<Timestamp>,
 }
 
 /// The runs of a dispatch, as far as a list of runs tells.
@@ -107,9 +110,10 @@ pub struct DispatchRuns {
 }
 
 impl AcceptedSend {
-    /// When GitHub creates the runs of the dispatch. `window`: how long it may take.
+    /// When GitHub creates the runs of the dispatch. `window`: how long it may take, unless it is known to be late.
     pub fn window(&self, window: Duration) -> (Timestamp, Timestamp) {
-        (self.at - REQUEST, self.at + window)
+        let last = self.late_run_at.map_or(self.at, |late| late.max(self.at));
+        (self.at - REQUEST, last + window)
     }
 
     fn may_have_started(&self, run: &ListedRun, window: Duration) -> bool {
@@ -408,6 +412,7 @@ mod tests {
             at: at(second),
             is_certain: true,
             author_texts,
+            late_run_at: None,
         }
     }
 

@@ -62,8 +62,9 @@ pub struct HeadJob<'a> {
     pub state: JobState,
     /// The pull request that its run was dispatched for; `None` for upstream's own events.
     pub pull_request: Option<u64>,
-    /// Orders the dispatches of a pull request by the events that caused them.
-    pub event_order: i64,
+    /// Orders the dispatches of a pull request by the events that caused them: their time in milliseconds and, as two may
+    /// come in one, their delivery.
+    pub event_order: (i64, &'a str),
     pub proof: ProofStatus,
     /// When the first report came in. Orders runs without numbers.
     pub heard_at: Option<Timestamp>,

@@ -85,6 +85,9 @@ pub struct Dispatch {
     pub shared_runs: Vec<SharedRuns>,
     /// Whether `runs` and `shared_runs` are all: they were listed as a whole after GitHub's time to create runs.
     pub are_runs_known: bool,
+    /// [`AcceptedSend::late_run_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_run_at: Option<Timestamp>,
     /// Why GitHub's list of its runs can't be read.
     pub runs_problem: Option<String>,
     /// Since when the list, or one of its runs, can't be read.
@@ -227,6 +230,7 @@ impl Dispatch {
             runs: vec![],
             shared_runs: vec![],
             are_runs_known: false,
+            late_run_at: None,
             runs_problem: None,
             runs_unread_since: None,
             silence: None,
@@ -303,7 +307,14 @@ impl Dispatch {
     /// A request to send it that GitHub accepted then, by its clock, or, if not `is_certain`, may have accepted.
     pub fn send_at(&self, at: Timestamp, is_certain: bool) -> AcceptedSend {
         let (delivery, event) = (self.delivery.clone(), self.event.event_type().into());
-        AcceptedSend { delivery, event, at, is_certain, author_texts: self.author_texts.clone() }
+        AcceptedSend {
+            delivery,
+            event,
+            at,
+            is_certain,
+            author_texts: self.author_texts.clone(),
+            late_run_at: self.late_run_at,
+        }
     }
 
     /// Whether the pull request goes to another branch here than there, as far as that is known.
@@ -499,6 +510,7 @@ mod tests {
             at,
             is_certain: true,
             author_texts: String::new(),
+            late_run_at: None,
         };
         assert_eq!(probe.accepted_send(), Some(send(at(5))), "a probe goes out as a push");
         let known = Dispatch { accepted_at: Some(at(3)), ..probe };

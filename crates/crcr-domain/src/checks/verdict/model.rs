@@ -3,7 +3,7 @@
 //! The history is what really happened: which dispatch started which run, and what GitHub and the jobs said. The code
 //! under test sees records only, as reports, lists of runs and timers have left them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -273,6 +273,7 @@ impl History {
             at,
             is_certain: true,
             author_texts: String::new(),
+            late_run_at: None,
         })
     }
 
@@ -389,7 +390,7 @@ impl History {
                         id,
                         state: *state,
                         pull_request: Some(record.pull),
-                        event_order: 0,
+                        event_order: (0, ""),
                         proof: ProofStatus::Proven,
                         heard_at: None,
                         ended_without_proof: false,
@@ -530,7 +531,8 @@ impl History {
                 && (run.dispatch > older.dispatch
                     || (run.dispatch == older.dispatch
                         && run.id > older.id
-                        && self.is_listed(older)))
+                        && self.is_listed(older)
+                        && self.reported_by(older).is_subset(&self.reported_by(run))))
         };
         let all = of_commit.clone();
         // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
@@ -544,7 +546,7 @@ impl History {
                 pull(older) != pull(run)
                     && !self.was_cancelled(older)
                     && !self.may_turn_out_cancelled(older)
-                    && self.may_stand_for_cancelled(older, run)
+                    && self.may_stand_for(older, run)
                     && self.not_good(run).iter().all(|job| self.has_run(older, *job))
                     && all.iter().all(|next| !is_next(next, older) || says_nothing(next))
             };
@@ -558,7 +560,7 @@ impl History {
             let mut later = all
                 .iter()
                 .filter(|later| self.are_known_to_be_of_one_file(run, later) && later.id > run.id);
-            !later.any(|later| self.stands_for(later, run))
+            !later.any(|later| pull(later) != pull(run) && self.stands_for(later, run))
         });
         of_commit
     }
@@ -569,6 +571,12 @@ impl History {
 
     fn has_reported(&self, run: &TrueRun) -> bool {
         self.records[run.dispatch].jobs.keys().any(|(id, ..)| *id == run.id)
+    }
+
+    /// The jobs that a run has reported on.
+    fn reported_by(&self, run: &TrueRun) -> BTreeSet<bool> {
+        let jobs = self.records[run.dispatch].jobs.keys();
+        jobs.filter(|(id, ..)| *id == run.id).map(|(_, _, job)| *job).collect()
     }
 
     /// The list tells the file of a run, and a report the name of its workflow.
@@ -639,9 +647,9 @@ impl History {
         was_cancelled && [false, true].into_iter().any(is_open)
     }
 
-    /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs.
-    fn may_stand_for_cancelled(&self, run: &TrueRun, cancelled: &TrueRun) -> bool {
-        let (own, other) = (&self.records[run.dispatch], &self.records[cancelled.dispatch]);
+    /// Whether a run is for what another one was for: another branch's, or a draft's, may have fewer jobs, or test less.
+    fn may_stand_for(&self, run: &TrueRun, other: &TrueRun) -> bool {
+        let (own, other) = (&self.records[run.dispatch], &self.records[other.dispatch]);
         let is_alike = own.base_branch == other.base_branch && own.is_draft <= other.is_draft;
         other.is_abandoned || is_alike
     }
@@ -654,8 +662,9 @@ impl History {
             return false;
         };
         let cancelled = RunState::Over(Conclusion::Cancelled);
-        // Jobs that it didn't get to never reported.
-        if *state == cancelled && !self.may_stand_for_cancelled(later, older) {
+        let not_good = self.not_good(older);
+        // Jobs that a cancelled one didn't get to never reported.
+        if (*state == cancelled || !not_good.is_empty()) && !self.may_stand_for(later, older) {
             return false;
         }
         // What was cancelled, and may say nothing once its open job is lost, stands for nothing.
@@ -667,7 +676,6 @@ impl History {
         if *state == RunState::Open || newest.is_some_and(|newest| newest > *attempt) {
             return false;
         }
-        let not_good = self.not_good(older);
         let may_have_failed = !matches!(
             state,
             RunState::Over(end) if end.is_good() || *end == Conclusion::Cancelled

@@ -121,8 +121,12 @@ impl<'a> EffectiveRun<'a> {
         })
     }
 
-    /// Whether it is the next run of the workflow for the same pull request, or a later one.
+    /// Whether it is the next run of the workflow for the same pull request, or a later one. If GitHub got a dispatch twice,
+    /// both runs count until the second one has reported all that the first one did.
     fn follows(&self, older: &Self) -> bool {
+        if self.position == older.position && !older.jobs.iter().all(|job| self.has_job_of(job)) {
+            return false;
+        }
         // One dispatch starts all workflow files, of which two may have one name.
         let is_of_known_file = older.known.is_some() || older.is_foreign();
         (self.position > older.position || is_of_known_file)
@@ -138,7 +142,8 @@ impl<'a> EffectiveRun<'a> {
             // What it is still going to run isn't known.
             return false;
         }
-        if other.was_cut() && !self.covers(other) {
+        let is_good = other.not_good().next().is_none();
+        if (other.was_cut() || !is_good) && !self.covers(other) {
             return false;
         }
         if other.known.is_some_and(|run| other.hides_failure(run)) {
@@ -164,6 +169,12 @@ impl<'a> EffectiveRun<'a> {
         failed.iter().filter(|id| !is_reported(id)).count() > nameless
     }
 
+    /// Whether it has reported on a job of another run.
+    fn has_job_of(&self, job: &HeadJob<'_>) -> bool {
+        let mut own = self.jobs.iter().map(|own| (&own.id.workflow, &own.id.job));
+        own.any(|own| own == (&job.id.workflow, &job.id.job))
+    }
+
     /// Its jobs that aren't known to be good.
     fn not_good(&self) -> impl Iterator<Item = &HeadJob<'a>> {
         self.jobs.iter().filter(|job| !job.state.conclusion().is_some_and(Conclusion::is_good))
@@ -183,12 +194,13 @@ impl<'a> EffectiveRun<'a> {
         self.known.is_some_and(|run| run.state == RunState::Over(Conclusion::Cancelled))
     }
 
-    /// Whether it may stand for what another pull request's cancelled run didn't get to. For a draft or another branch a
-    /// workflow may leave out jobs. Nobody waits for those of a pull request that has left the commit.
-    fn covers(&self, cut: &Self) -> bool {
-        let (own, of_cut) = (self.dispatch, cut.dispatch);
-        of_cut.is_abandoned
-            || (own.base_branch == of_cut.base_branch && (of_cut.is_draft || !own.is_draft))
+    /// Whether it may stand for what another pull request's run failed in, or was cancelled before. For a draft or another
+    /// branch a workflow may leave out jobs, and a job of the same name may test less, or another merge. Nobody waits for a
+    /// pull request that has left the commit.
+    fn covers(&self, other: &Self) -> bool {
+        let (own, of_other) = (self.dispatch, other.dispatch);
+        of_other.is_abandoned
+            || (own.base_branch == of_other.base_branch && (of_other.is_draft || !own.is_draft))
     }
 
     /// Whether it is a build of a pull request that has left the commit, and the last that was heard of it is that something
@@ -302,7 +314,10 @@ pub(crate) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
     // Only those that still count stand for another pull request's: what ran again there may be left out later.
     retain(&mut runs, |run, near| {
         !near.after(run).any(|later| {
-            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
+            run.dispatch.pull_request != later.dispatch.pull_request
+                && run.is_of_workflow_of(later)
+                && !later.may_be_needless()
+                && later.repeats(run)
         })
     });
     runs

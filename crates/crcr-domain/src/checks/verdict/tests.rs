@@ -41,7 +41,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         id,
         state,
         pull_request: Some(1),
-        event_order: 0,
+        event_order: (0, ""),
         proof: ProofStatus::Proven,
         heard_at: Some(at(1)),
         ended_without_proof: false,
@@ -567,18 +567,19 @@ fn dispatch_of_an_earlier_event_that_is_sent_later_does_not_count_as_the_newest(
         assert_eq!(state_of(&dispatches), expected, "{end:?}");
     }
     let skipped = id("9", 1, "CI", "test");
-    let shown = [
-        HeadJob { event_order: 1, ..ended(&skipped, Conclusion::Skipped) },
-        HeadJob { event_order: 2, ..ended(&failed, BAD) },
-    ]
-    .map(|job| (job, Some("ci.yml")));
-    assert_eq!(job_to_show(&shown), Some(1));
+    for [earlier, later] in [[(1, "b"), (2, "a")], [(1, "a"), (1, "b")]] {
+        let shown = [
+            HeadJob { event_order: earlier, ..ended(&skipped, Conclusion::Skipped) },
+            HeadJob { event_order: later, ..ended(&failed, BAD) },
+        ];
+        assert_eq!(job_to_show(&shown.map(|job| (job, Some("ci.yml")))), Some(1));
+    }
     // Another pull request's run between the two doesn't leave it open which is shown.
     let third = id("85", 1, "CI", "test");
     let ids = [("90", 1), ("80", 2)].map(|(run, asked)| (id(run, 1, "CI", "test"), asked));
     let mut shown = ids
         .each_ref()
-        .map(|(id, asked)| HeadJob { event_order: *asked, ..ended(id, BAD) })
+        .map(|(id, asked)| HeadJob { event_order: (*asked, ""), ..ended(id, BAD) })
         .to_vec();
     shown.push(HeadJob { pull_request: Some(2), ..ended(&third, GOOD) });
     let shown: Vec<_> = shown.into_iter().map(|job| (job, Some("ci.yml"))).collect();

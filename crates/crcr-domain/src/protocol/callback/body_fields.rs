@@ -5,22 +5,26 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 
 use super::{BodyError, DEPTH};
 
-/// Fields of the body that are kept whole.
+/// Fields of the body that are kept.
 const KEPT: [&str; 4] = ["workflow", "event_type", "delivery_id", "callback_token"];
+/// How many fields of `workflow` are kept, and how many values within these. A value takes up to a hundred times its text in
+/// memory, and the body is read before it is known who has sent it.
+const KEPT_FIELDS: usize = 1000;
+const KEPT_VALUES: usize = 5000;
 
 /// The used fields of an object. If a field is there twice, the last one counts, as for the deployed relay. Of `payload`
 /// only `head_sha` is kept, as `payload.head_sha`.
 ///
 /// Fails with [`BodyError::NotJson`] or [`BodyError::TooDeep`].
 pub(crate) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
-    let deepest = Cell::new(1);
+    let (deepest, left) = (Cell::new(1), Cell::new(KEPT_VALUES));
     let mut json = serde_json::Deserializer::from_slice(body);
-    let fields = ReportBody { deepest: &deepest }.deserialize(&mut json);
+    let fields = ReportBody { deepest: &deepest, left: &left }.deserialize(&mut json);
     let fields = fields.and_then(|fields| json.end().map(|()| fields));
     // serde_json itself stops at twice the depth.
     let is_limit = |error: &serde_json::Error| error.to_string().starts_with("recursion limit");
@@ -33,6 +37,8 @@ pub(crate) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
 
 struct ReportBody<'a> {
     deepest: &'a Cell<usize>,
+    /// How many values may still be kept.
+    left: &'a Cell<usize>,
 }
 
 impl<'de> DeserializeSeed<'de> for ReportBody<'_> {
@@ -55,12 +61,12 @@ impl<'de> Visitor<'de> for ReportBody<'_> {
         let mut fields = HashMap::new();
         while let Some(name) = map.next_key::<String>()? {
             if KEPT.contains(&&*name) {
-                let value: Value = map.next_value()?;
-                self.deepest.set(self.deepest.get().max(1 + depth_of(&value)));
+                let value = map.next_value_seed(KeptValue { unkept: inner, left: self.left })?;
                 fields.insert(name, value);
             } else if name == "payload" {
                 let head_sha = Cell::new(Value::Null);
-                map.next_value_seed(UnkeptValue { head_sha: Some(&head_sha), ..inner })?;
+                let head_sha_of = Some((&head_sha, self.left));
+                map.next_value_seed(UnkeptValue { head_sha: head_sha_of, ..inner })?;
                 fields.insert("payload.head_sha".to_owned(), head_sha.take());
             } else {
                 map.next_value_seed(inner)?;
@@ -70,11 +76,96 @@ impl<'de> Visitor<'de> for ReportBody<'_> {
     }
 }
 
-fn depth_of(value: &Value) -> usize {
-    match value {
-        Value::Array(list) => 1 + list.iter().map(depth_of).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(depth_of).max().unwrap_or(0),
-        _ => 0,
+/// A value that is kept, as far as there are not too many.
+#[derive(Clone, Copy)]
+struct KeptValue<'a> {
+    /// What becomes of it otherwise.
+    unkept: UnkeptValue<'a>,
+    left: &'a Cell<usize>,
+}
+
+impl<'a> KeptValue<'a> {
+    /// For what stands in this list or object.
+    fn inner<E: Error>(self) -> Result<Self, E> {
+        Ok(Self { unkept: self.unkept.inner()?, ..self })
+    }
+
+    fn takes_one(self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for KeptValue<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for KeptValue<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
+        let mut values = vec![];
+        while self.takes_one() {
+            let Some(value) = list.next_element_seed(inner)? else { return Ok(values.into()) };
+            values.push(value);
+        }
+        while list.next_element_seed(inner.unkept)?.is_some() {}
+        Ok(values.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let is_kept = match self.unkept.depth {
+                2 => fields.len() < KEPT_FIELDS,
+                _ => self.takes_one(),
+            };
+            if is_kept {
+                fields.insert(name, map.next_value_seed(inner)?);
+            } else {
+                map.next_value_seed(inner.unkept)?;
+            }
+        }
+        Ok(fields.into())
     }
 }
 
@@ -85,8 +176,8 @@ struct UnkeptValue<'a> {
     /// Of an array or object in this place.
     depth: usize,
     deepest: &'a Cell<usize>,
-    /// Where the field `head_sha` of this object goes.
-    head_sha: Option<&'a Cell<Value>>,
+    /// Where the field `head_sha` of this object goes, and how many values may still be kept.
+    head_sha: Option<(&'a Cell<Value>, &'a Cell<usize>)>,
 }
 
 impl<'de> DeserializeSeed<'de> for UnkeptValue<'_> {
@@ -138,10 +229,8 @@ impl<'de> Visitor<'de> for UnkeptValue<'_> {
         let inner = self.inner()?;
         while let Some(is_head_sha) = map.next_key_seed(IsHeadSha)? {
             match self.head_sha {
-                Some(head_sha) if is_head_sha => {
-                    let value: Value = map.next_value()?;
-                    self.deepest.set(self.deepest.get().max(self.depth + depth_of(&value)));
-                    head_sha.set(value);
+                Some((head_sha, left)) if is_head_sha => {
+                    head_sha.set(map.next_value_seed(KeptValue { unkept: inner, left })?);
                 }
                 _ => map.next_value_seed(inner)?,
             }
@@ -151,7 +240,7 @@ impl<'de> Visitor<'de> for UnkeptValue<'_> {
 }
 
 impl UnkeptValue<'_> {
-    fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn inner<E: Error>(self) -> Result<Self, E> {
         self.deepest.set(self.deepest.get().max(self.depth));
         if self.depth > DEPTH {
             return Err(E::custom("too deep"));

@@ -154,7 +154,8 @@ fn verdict_content(
     let run = verdict.run.as_deref().filter(|_| !verdict.is_foreign);
     let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
     let mut shown = check_run::dispatch_content(context, &verdict);
-    shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
+    let is_over = matches!(shown.status, CheckRunStatus::Completed(_));
+    shown.summary.push_str(&job_checks::folded(head.job_count(), is_over, context.page));
     let refused = head.dispatches().filter_map(|dispatch| dispatch.refused_rerun.as_ref());
     if let Some(refused) = refused.max_by_key(|refused| refused.at) {
         check_run::add_refused_rerun(&mut shown, refused);

@@ -578,12 +578,12 @@ async fn pulls(
     Ok(pulls.filter_map(|(number, read)| Some((number, read.value?))).collect())
 }
 
-fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
+fn head_job<'a>(dispatch: &'a Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
     HeadJob {
         id: &job.id,
         state: job.state,
         pull_request: dispatch.pull_request,
-        event_order: dispatch.order,
+        event_order: (dispatch.order, &dispatch.delivery),
         proof: proof(dispatch, job),
         heard_at: Some(job.heard_at),
         ended_without_proof: job.ended_without_proof,

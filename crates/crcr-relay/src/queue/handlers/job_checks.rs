@@ -49,18 +49,22 @@ pub(crate) async fn is_folded(
     }))
 }
 
-/// What the check run of the backend says about jobs that have none of their own; empty if all have one.
-pub(crate) fn folded(jobs: usize, page: Option<&str>) -> String {
-    let folded = jobs.saturating_sub(limits::JOB_CHECK_RUNS);
+/// What the check run of the backend says about jobs that have none of their own; empty if all have one. How many there are
+/// is told once it is over: each new name would cost a call of GitHub's API, which nobody is charged for.
+pub(crate) fn folded(jobs: usize, is_over: bool, page: Option<&str>) -> String {
+    let shown = limits::JOB_CHECK_RUNS;
+    let folded = jobs.saturating_sub(shown);
     if folded == 0 {
         return String::new();
     }
     let all =
         page.map_or_else(|| "the relay's page of this pull request".to_owned(), str::to_owned);
+    let (jobs, others) = match is_over {
+        true => (format!("{shown} of its {jobs} jobs"), format!("The other {folded} are")),
+        false => (format!("{shown} of its jobs"), "The others are".to_owned()),
+    };
     format!(
-        "\n{} of its {jobs} jobs have check runs of their own. The other {folded} are only counted here; \
-         all of them are on {all}\n",
-        limits::JOB_CHECK_RUNS
+        "\n{jobs} have check runs of their own. {others} only counted here; all of them are on {all}\n"
     )
 }
 

@@ -1,6 +1,7 @@
 //! Finds out from GitHub which runs a dispatch has started, and how they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crcr_domain::RepoName;
 use crcr_domain::checks::downstream_run::{
@@ -11,7 +12,7 @@ use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
 use crcr_github::runs::{MOST_JOBS, RunList, WorkflowJob, WorkflowRun};
-use crcr_store::{StoreError, read_records};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch, read_records};
 use jiff::{SignedDuration, Timestamp};
 
 use super::head::{is_foreign, is_given_up, proof};
@@ -22,6 +23,26 @@ use crate::state_records::{self, JobRecord};
 
 /// The event of the runs that a dispatch starts.
 pub(crate) const EVENT: &str = "repository_dispatch";
+
+/// Takes one of the looks that a backend has for its runs, which use calls that its dispatches need, too. Returns how long
+/// to wait for one if all are used up.
+pub(crate) async fn charge_look(
+    relay: &Relay,
+    repo: &RepoName,
+) -> Result<Option<Duration>, StoreError> {
+    let charge = BudgetCharge {
+        bucket: state_records::run_looks_key(repo),
+        capacity: limits::RUN_LOOKS,
+        per_minute: limits::RUN_LOOKS as f64 / 60.0,
+        cost: 1,
+        first_of: None,
+    };
+    let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+    Ok(match relay.commit(batch).await? {
+        CommitOutcome::Limited(limited) => Some(limited.wait),
+        _ => None,
+    })
+}
 
 /// Reads the runs of a dispatch that proven reports have answered. Returns when GitHub has to be asked again at the
 /// latest; `None` if all runs are known and over.
@@ -49,7 +70,8 @@ pub(crate) async fn find(
         let jobs = by_run.get(id).map(Vec::as_slice).unwrap_or_default();
         let known = before.iter().find(|run| run.id == id);
         match single_run(relay, dispatch, id, jobs, known, evidence.as_ref()).await? {
-            SingleRun::Found { run, is_missing_in_list } => {
+            SingleRun::Found { run, created_at, is_missing_in_list } => {
+                note_late_run(relay, dispatch, id, created_at);
                 if is_missing_in_list {
                     // Then it may lack others, too, which nobody has reported.
                     dispatch.are_runs_known = false;
@@ -78,6 +100,24 @@ pub(crate) async fn find(
     // A quick look as soon as GitHub's window is over, and otherwise at the usual times.
     let soon = window_left.unwrap_or(SignedDuration::MAX);
     Ok((!is_settled).then(|| relay.now().saturating_add(soon).unwrap_or(Timestamp::MAX)))
+}
+
+/// Has further runs waited for if this one was created later than the runs of a dispatch usually are: then GitHub is late,
+/// and whatever was listed before isn't all.
+fn note_late_run(
+    relay: &Relay,
+    dispatch: &mut Dispatch,
+    id: &str,
+    created_at: Option<Timestamp>,
+) {
+    let Some((send, created_at)) = dispatch.accepted_send().zip(created_at) else { return };
+    let (_, waited_until) = send.window(relay.config.run_window);
+    if waited_until < created_at && created_at <= send.at + limits::LATEST_RUN {
+        dispatch.late_run_at = Some(created_at);
+        dispatch.are_runs_known = false;
+        dispatch.runs_problem =
+            Some(format!("GitHub created run {id} late, so there may be others"));
+    }
 }
 
 /// The runs that have to be asked for one by one: those that were reported and aren't in the list, and those that were
@@ -330,7 +370,11 @@ fn run_state(run: &WorkflowRun) -> RunState {
 
 /// What GitHub says of one run.
 enum SingleRun {
-    Found { run: DownstreamRun, is_missing_in_list: bool },
+    Found {
+        run: DownstreamRun,
+        created_at: Option<Timestamp>,
+        is_missing_in_list: bool,
+    },
     Unreadable,
 }
 
@@ -357,8 +401,9 @@ async fn single_run(
         Ok(run) => {
             let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
             let is_missing_in_list = evidence.is_some_and(|evidence| evidence.lacks(&run));
+            let created_at = run.created_at;
             let run = found(run.file(), attempt, run_state(&run));
-            Ok(SingleRun::Found { run, is_missing_in_list })
+            Ok(SingleRun::Found { run, created_at, is_missing_in_list })
         }
         Err(error) if is_passing(&error) => Err(error.into()),
         // The run was deleted, so nothing more will be reported.
@@ -375,7 +420,8 @@ async fn single_run(
                 let attempt = reported.or(known.map(|run| run.attempt)).unwrap_or(1);
                 Some(found(workflow, attempt, RunState::OverUnknown))
             });
-            let found = |run| SingleRun::Found { run, is_missing_in_list: false };
+            let found =
+                |run| SingleRun::Found { run, created_at: None, is_missing_in_list: false };
             Ok(run.map_or(SingleRun::Unreadable, found))
         }
         Err(error) => {
@@ -414,8 +460,14 @@ async fn note_replaced_jobs(
         return Ok(());
     };
     if let Some(current) = jobs_of_run(relay, dispatch, number, run.attempt).await? {
-        let is_replaced = |number: &u64| !current.iter().any(|job| job.id == *number);
-        let replaced = failed.iter().filter(|(_, number)| is_replaced(number));
+        // What doesn't run again is in the list, too, and may have another number there.
+        let is_listed = |job: &JobRecord, number: u64| {
+            let is_it = |listed: &WorkflowJob| {
+                listed.id == number || job.id.job.as_deref() == Some(&*listed.name)
+            };
+            current.iter().any(is_it)
+        };
+        let replaced = failed.iter().filter(|(job, number)| !is_listed(job, *number));
         dispatch.runs[at].replaced_jobs = replaced.map(|(job, _)| job.id.clone()).collect();
     }
     Ok(())

@@ -45,7 +45,10 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let is_shown = of_commit.as_ref().is_some_and(Head::is_shown);
     let mut list_again = None;
     if is_shown && answered {
-        list_again = runs::find(relay, &mut changed, &jobs).await?;
+        list_again = match runs::charge_look(relay, repo).await? {
+            Some(wait) => Some(now + wait),
+            None => find_runs(relay, &mut changed, &jobs).await?,
+        };
     }
     let overdue_at = uptime::extended(relay, sent_at, relay.config.never_started_after).await?;
     if !answered && now >= overdue_at && !changed.is_overdue {
@@ -72,6 +75,21 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
         .flatten()
         .min()
         .map_or(TaskDone::Finished, TaskDone::RunAgain))
+}
+
+/// Returns when GitHub has to be asked again, as [`runs::find`] does.
+async fn find_runs(
+    relay: &Relay,
+    dispatch: &mut Dispatch,
+    jobs: &[JobRecord],
+) -> Result<Option<Timestamp>, TaskError> {
+    let late_before = dispatch.late_run_at;
+    let ask_again = runs::find(relay, dispatch, jobs).await?;
+    if dispatch.late_run_at == late_before {
+        return Ok(ask_again);
+    }
+    // Now that it is known how late GitHub is, the list is of a longer time.
+    runs::find(relay, dispatch, jobs).await
 }
 
 /// Long runs are polled less often: every minute at first, then whenever the dispatch is a hundredth older.

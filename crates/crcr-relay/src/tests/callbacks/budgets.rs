@@ -1,6 +1,8 @@
 //! Reports and check runs have an owner with a share, and what is shown upstream is never given up.
 
 use super::*;
+use crate::queue::handlers::{runs, sweep};
+use crate::queue::task_kind::TaskDone;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CREATE: &str = "POST /repos/acme/upstream/check-runs";
@@ -278,8 +280,18 @@ pub(crate) async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the
     };
     assert_eq!(shown(), crate::limits::JOB_CHECK_RUNS);
     let text = text_of_backend(&world);
-    assert!(text.contains("64 of its 70 jobs have check runs of their own"), "{text}");
-    assert!(text.contains("The other 6") && text.contains("relay.example.org"), "{text}");
+    assert!(text.contains("64 of its jobs have check runs of their own"), "{text}");
+    assert!(text.contains("relay.example.org"), "{text}");
+    // While it goes on, another name is no reason for a call.
+    let updates = || world.github.state().world.count("PATCH /repos/acme/upstream/check-runs/*");
+    let before = updates();
+    assert_eq!(four.of_job("one more").end(&world, "failure").await, said("completed"));
+    world.work().await;
+    assert_eq!(updates(), before);
+    four.on_github(&world, "completed", Some("failure"));
+    world.work_after(5 * MINUTE).await;
+    let text = text_of_backend(&world);
+    assert!(text.contains("64 of its 71 jobs") && text.contains("The other 7 are"), "{text}");
     // Those that have one keep it.
     let again = Downstream { run: RUN + 1, ..four };
     assert_eq!(again.of_job(jobs[0]).end(&world, "success").await, said("completed"));
@@ -313,6 +325,34 @@ pub(crate) async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on()
     assert_eq!(status("crcr/acme/four/CI/test"), None);
     world.work_after(MINUTE).await;
     assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
+}
+
+#[tokio::test]
+pub(crate) async fn looks_at_runs_leave_calls_for_everything_else() {
+    let (world, four) = World::new().await.opened("acme/four").await;
+    four.complete(&world, "success").await;
+    world.settle().await;
+    let (repo, delivery) = (four.repo.parse().unwrap(), four.client_payload["delivery_id"].clone());
+    let capacity = crate::limits::RUN_LOOKS;
+    let charge = crcr_store::BudgetCharge {
+        bucket: crate::state_records::run_looks_key(&repo),
+        capacity,
+        per_minute: capacity as f64 / 60.0,
+        // A few have been made.
+        cost: capacity - 20,
+        first_of: None,
+    };
+    let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
+    world.relay.commit(batch).await.unwrap();
+    while runs::charge_look(&world.relay, &repo).await.unwrap().is_none() {}
+    let looks = || world.github.state().traffic.calls("runs");
+    let before = looks();
+    let swept = sweep::run(&world.relay, delivery.as_str().unwrap(), &repo).await;
+    assert!(matches!(swept, Ok(TaskDone::RunAgain(_))));
+    assert_eq!(looks(), before);
+    world.wait(2 * MINUTE).await;
+    assert!(looks() > before);
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
 /// It is evaluated every minute.

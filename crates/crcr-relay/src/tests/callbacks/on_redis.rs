@@ -44,6 +44,7 @@ on_redis! {
         label_that_goes_counts_at_the_commit_that_its_pull_request_has_left,
         another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
         run_that_github_creates_late_is_waited_for,
+        run_that_github_creates_minutes_late_has_others_waited_for,
         failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,
         failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too,
         failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own,

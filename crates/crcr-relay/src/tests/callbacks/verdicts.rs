@@ -186,6 +186,20 @@ pub(crate) async fn run_that_github_creates_late_is_waited_for() {
     assert_eq!(ended_after(&world, 75 * Duration::from_secs(1)).await.as_deref(), Some("failure"));
 }
 
+/// GitHub starts runs minutes late during an incident, which a report of one of them shows.
+#[tokio::test]
+pub(crate) async fn run_that_github_creates_minutes_late_has_others_waited_for() {
+    let (world, ci) = World::listening(&[]).await.opened("acme/four").await;
+    world.wait(10 * MINUTE).await;
+    ci.complete(&world, "success").await;
+    let silent = ci.in_run(RUN + 1);
+    world.later(Duration::from_secs(5));
+    silent.workflow_on_github(&world, "silent.yml", "in_progress", None);
+    assert_eq!(ended_after(&world, 3 * MINUTE).await, None);
+    silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("failure"));
+}
+
 /// By the relay's clock the run began before it was asked for.
 #[tokio::test]
 pub(crate) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_githubs() {

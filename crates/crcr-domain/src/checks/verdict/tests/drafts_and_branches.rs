@@ -209,3 +209,27 @@ fn cancelled_run_is_not_hidden_by_a_draft_or_another_branch_that_leaves_out_its_
         assert_eq!(left, (PASSED, HeadState::Queued), "{draft_first}");
     }
 }
+
+/// A job of the same name may test another merge there, or less.
+#[test]
+fn failure_stays_beside_a_run_that_passes_for_another_branch_or_as_a_draft() {
+    let [failed, passed] = ["5", "8"].map(|run| id(run, 1, "CI", "test"));
+    let over = |id: &str, end| {
+        let failed_jobs = Some(vec![]);
+        [DownstreamRun { failed_jobs, ..run(id, "ci.yml", 1, RunState::Over(end)) }]
+    };
+    let (first_runs, second_runs) = (over("5", BAD), over("8", GOOD));
+    let found = |branch, is_draft, is_abandoned| {
+        let first = dispatch(&SENT, &first_runs, vec![ended(&failed, BAD)]);
+        let second = dispatch(&SENT, &second_runs, vec![ended(&passed, GOOD)]);
+        let (base_branch, pull_request) = (Some(branch), Some(2));
+        state_of(&[
+            HeadDispatch { base_branch: Some("main"), is_abandoned, ..first },
+            HeadDispatch { base_branch, pull_request, is_draft, ..second },
+        ])
+    };
+    assert_eq!(found("main", false, false), PASSED);
+    assert_eq!(found("release/2.9", false, false), FAILED);
+    assert_eq!(found("main", true, false), FAILED);
+    assert_eq!(found("release/2.9", false, true), PASSED, "nobody waits for the first one");
+}

@@ -29,3 +29,24 @@ fn failed_runs_are_over_and_on_github() {
     let jobs = vec![ended(&ids[0], BAD), ended(&ids[1], GOOD), ended(&ids[2], BAD), elsewhere];
     assert_eq!(failed_runs(&[dispatch(&SENT, &runs, jobs)]), ["5"]);
 }
+
+/// A backend that notices that it got a dispatch twice ends the second run, which then reports nothing.
+#[test]
+fn second_run_of_a_dispatch_counts_alone_once_it_has_reported_what_the_first_one_did() {
+    let [test, lint, test_again, lint_again] =
+        [("5", "test"), ("5", "lint"), ("8", "test"), ("8", "lint")]
+            .map(|(run, job)| id(run, 1, "CI", job));
+    let found = |end, second: &[&JobId]| {
+        let runs = [
+            run("5", "ci.yml", 1, RunState::Over(end)),
+            run("8", "ci.yml", 1, RunState::Over(GOOD)),
+        ];
+        let mut jobs = vec![ended(&test, end), ended(&lint, GOOD)];
+        jobs.extend(second.iter().map(|job| ended(job, GOOD)));
+        state_of(&[dispatch(&SENT, &runs, jobs)])
+    };
+    assert_eq!(found(GOOD, &[]), PASSED);
+    assert_eq!(found(BAD, &[]), FAILED);
+    assert_eq!(found(BAD, &[&lint_again]), FAILED);
+    assert_eq!(found(BAD, &[&test_again, &lint_again]), PASSED);
+}
