@@ -194,6 +194,39 @@ fn compose_file_is_valid_and_hardened() {
     assert_eq!(relay["environment"]["GITHUB_APP_ID"], "1", "relay.env isn't read");
 }
 
+/// Started alone, a lock has neither volumes nor secrets, and no command for Redis.
+#[test]
+#[ignore = "needs docker-compose"]
+fn lock_of_images_changes_nothing_but_the_images() {
+    let page = text("deploy/README.md");
+    let (_, setting) = page.split_once("echo COMPOSE_FILE=").unwrap();
+    let (setting, _) = setting.split_once(" >> .env").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| fs::write(folder.path().join(name), content).unwrap();
+    write("compose.yaml", &text("deploy/compose.yaml"));
+    write("relay.env", "GITHUB_APP_ID=1\n");
+    let project = |env: &str| -> serde_json::Value {
+        write(".env", &format!("CRCR_DOMAIN=relay.example\n{env}"));
+        let mut command = Command::new("docker-compose");
+        command.args(["config", "--format", "json"]).current_dir(folder.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let mut wanted = project("");
+    let services = wanted["services"].as_object_mut().unwrap();
+    let mut locked = serde_json::Map::new();
+    for (name, service) in services {
+        let image = format!("{}@sha256:{}", service["image"].as_str().unwrap(), "0".repeat(64));
+        locked.insert(name.clone(), serde_json::json!({ "image": image }));
+        service["image"] = image.into();
+    }
+    // JSON is YAML, too.
+    write("compose.lock.yaml", &serde_json::json!({ "services": locked }).to_string());
+    assert_eq!(project(&format!("COMPOSE_FILE={setting}\n")), wanted);
+    assert!(wanted["services"]["redis"]["volumes"][0].is_object(), "{wanted}");
+}
+
 #[test]
 #[ignore = "needs caddy"]
 fn caddy_accepts_its_file_and_passes_large_webhooks_on() {

@@ -369,9 +369,21 @@ fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
 fn backup_that_is_not_told_where_results_are_says_so_and_beside_redis_refuses() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    let (stdout, _) = place.run_to(0, &["relay", "backup", "whole"]);
+    assert!(!stdout.contains("not copied"), "the store has the results: {stdout}");
+    let (stdout, _) = place.run_to(0, &["relay", "restore", "whole", "--check"]);
+    assert!(!stdout.contains("not in the backup"), "{stdout}");
+
+    // A relay has copied all of its facts to other results.
+    let store = rusqlite::Connection::open(place.database()).unwrap();
+    let facts = "INSERT INTO outbox (fact) VALUES ('copied'); DELETE FROM outbox";
+    store.execute_batch(facts).unwrap();
+    drop(store);
     let (stdout, _) = place.run_to(0, &["relay", "backup", "copy"]);
-    let told = "not copied: results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set";
+    let told = "not copied: results that the relay keeps, or kept, elsewhere";
     assert!(stdout.contains(told), "{stdout}");
+    let (stdout, _) = place.run_to(0, &["relay", "restore", "copy", "--check"]);
+    assert!(stdout.contains("not in the backup: results that the relay keeps"), "{stdout}");
     let (_, stdout, _) = place.run(&["relay", "backup", "all", "--results", "sqlite:crcr.db"]);
     assert!(!stdout.contains("not copied"), "{stdout}");
     let place = place.set("CRCR_STORE", "redis://127.0.0.1:1");

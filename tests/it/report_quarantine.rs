@@ -327,6 +327,27 @@ fn compressed_report_is_named_and_ends_the_quarantine() {
 }
 
 #[test]
+fn whatever_else_junit_finds_is_read_or_named_and_hides_no_failure() {
+    let file = entry("tests.ops.test_conv", "alice", 10);
+    let (known, other) =
+        (report_xml(&[("test_conv", FAILED)]), report_xml(&[("test_add", FAILED)]));
+    let events = "{\"Action\":\"fail\",\"Package\":\"p\",\"Test\":\"TestA\"}\n\
+                  {\"Action\":\"fail\",\"Package\":\"p\"}\n";
+    for (name, content, failed, told) in [
+        ("r-RESULTS.XML", &*other, 2, ""),
+        ("r-go.ndjson", events, 2, ""),
+        ("r-go-test.log", events, 1, "`r-go-test.log` isn't read: reports are `.xml`"),
+    ] {
+        let files = [("r-known.xml", &*known), (name, content)];
+        let Reported { workflow, ran } =
+            reported(&file, &["--junit", "r-*", "--phase", "test"], with_reports(&files));
+        assert_eq!(workflow["conclusion"], "failure", "{name}: {}", ran.report());
+        assert_eq!(workflow["test_results"]["failed"], failed, "{name}");
+        assert!(ran.stderr.contains(told), "{name}: {}", ran.report());
+    }
+}
+
+#[test]
 fn package_of_go_that_is_not_built_and_a_failure_that_may_be_of_a_count_end_the_quarantine() {
     let file = entry("q.TestQ", "alice", 10);
     let events = [

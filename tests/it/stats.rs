@@ -1,13 +1,15 @@
-//! `crcr stats explain` and `crcr stats pack`.
+//! `crcr stats explain` and `crcr stats pack`, and which files `crcr stats collect` reads.
 
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use crcr_domain::ci_data::test_run::TestRowKind;
 use crcr_standin::runs::Run;
 use serde_json::{Value, json};
 
 use crate::artifact_download::World;
+use crate::stats_collect::{offline, parsed, reasons, rows, zip};
 use crate::support::Crcr;
 
 const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -184,10 +186,10 @@ fn zip_files(path: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn write(folder: &Path, path: &str, text: &str) {
+fn write(folder: &Path, path: &str, content: impl AsRef<[u8]>) {
     let path = folder.join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
+    fs::write(path, content).unwrap();
 }
 
 fn pack(args: &[&str]) -> Crcr {
@@ -290,6 +292,18 @@ fn compressed_reports_are_named_by_pack() {
 }
 
 #[test]
+fn report_in_capitals_is_packed_and_a_file_that_is_not_is_named() {
+    let run = pack(&["--path", "out/*"]);
+    write(run.folder(), "out/RESULTS.XML", REPORT);
+    write(run.folder(), "out/go-test.log", "{\"Action\":\"fail\"}");
+    let ran = run.run().expect_code(0);
+    let names: Vec<_> =
+        zip_files(&ran.outputs["path"]).into_iter().skip(1).map(|(name, _)| name).collect();
+    assert_eq!(names, ["test-reports/out/RESULTS.XML"]);
+    assert!(ran.stderr.contains("out/go-test.log` isn't packed: reports are"), "{}", ran.report());
+}
+
+#[test]
 fn pack_without_a_job_id_warns_and_a_wrong_one_is_refused() {
     let ran = pack(&[]).without("CRCR_CHECK_RUN_ID").run().expect_code(0);
     assert_eq!(ran.outputs["name"], "test-reports-runattempt1-build.zip");
@@ -363,4 +377,144 @@ fn packed_reports_reach_the_statistics_through_either_store() {
             assert!(collected.summary.contains(lost), "{}", collected.summary);
         }
     }
+}
+
+const GREEN: &str = "<testsuite name='s'><testcase name='a' classname='c' time='1'/></testsuite>";
+const RED: &str = "<testsuite name='s'><testcase name='a' classname='c' time='1'><failure/></testcase>\
+                   </testsuite>";
+
+fn folder_of(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        write(folder.path(), path, content);
+    }
+    folder
+}
+
+fn zip_of(xml: &str) -> Vec<u8> {
+    zip(&[("report.xml", xml.as_bytes())])
+}
+
+#[test]
+fn reports_of_one_path_both_count_unless_they_say_the_same() {
+    let (green, red) = (GREEN.as_bytes(), RED.as_bytes());
+    let modules = zip(&[("core/test-reports/a.xml", green), ("zapi/test-reports/a.xml", red)]);
+    for files in [
+        vec![("linux.zip", zip_of(GREEN)), ("windows.zip", zip_of(RED))],
+        vec![("a/reports.zip", zip_of(GREEN)), ("b/reports.zip", zip_of(RED))],
+        vec![("all.zip", zip(&[("linux.zip", &zip_of(GREEN)), ("windows.zip", &zip_of(RED))]))],
+        vec![
+            ("core/target/test-reports/a.xml", green.to_vec()),
+            ("zapi/target/test-reports/a.xml", red.to_vec()),
+        ],
+        vec![("test-reports-runattempt1-all_1.zip", modules)],
+    ] {
+        let folder = folder_of(&files);
+        let args = ["--format", "json", "--results", "sqlite:r.db"];
+        let ran = offline(folder.path(), &args).run().expect_code(0);
+        let json = parsed(&ran);
+        assert_eq!((&json["tests"], &json["failures"]), (&json!(2), &json!(1)), "{json}");
+        assert_eq!(json["quarantined"], json!([]));
+        assert_eq!(rows(&ran.path("r.db")).len(), 2, "each has an id of its own");
+    }
+    let folder = folder_of(&[("linux.zip", zip_of(RED)), ("windows.zip", zip_of(RED))]);
+    let json = parsed(&offline(folder.path(), &["--dry-run", "--format", "json"]).run());
+    assert_eq!(json["tests"], 1, "{json}");
+    assert!(reasons(&json)["windows.zip/report.xml"].contains("read already"), "{json}");
+}
+
+#[test]
+fn first_of_two_reports_of_one_path_has_the_id_that_it_has_alone() {
+    let ids = |files: &[(&str, Vec<u8>)]| -> Vec<(u64, String)> {
+        let folder = folder_of(files);
+        let ran = offline(folder.path(), &["--results", "sqlite:r.db"]).run().expect_code(0);
+        let sources = rows(&ran.path("r.db")).into_iter().map(|report| report.source);
+        sources.map(|source| (source.report_id, source.path)).collect()
+    };
+    let alone = ids(&[("linux.zip", zip_of(GREEN))]);
+    let both = ids(&[("linux.zip", zip_of(GREEN)), ("windows.zip", zip_of(RED))]);
+    assert_eq!((alone.len(), both.len()), (1, 2));
+    assert!(both.contains(&alone[0]), "{alone:?} {both:?}");
+    assert!(both.iter().any(|(_, path)| path == "windows.zip/report.xml"), "{both:?}");
+}
+
+#[test]
+fn artifact_belongs_to_the_attempt_that_its_name_says() {
+    let folder = folder_of(&[
+        ("test-reports-runattempt1-linux_11.zip", zip_of(RED)),
+        ("test-reports-runattempt2-linux_11.zip", zip_of(GREEN)),
+        ("test-reports-runattempt2-mac_12/report.xml", GREEN.as_bytes().to_vec()),
+    ]);
+    let collect = |more: &[&str]| {
+        let start = ["stats", "collect", "--repo", "acme/app", "--run-id", "1", "--dry-run"];
+        let args = [&start[..], &["--format", "json", "--dir"]].concat();
+        let run = Crcr::new(&args).arg(folder.path().to_str().unwrap());
+        parsed(&more.iter().fold(run, |run, arg| run.arg(arg)).run().expect_code(0))
+    };
+    for (attempt, successes, failures) in [("1", 0, 1), ("2", 2, 0)] {
+        let json = collect(&["--run-attempt", attempt]);
+        assert_eq!((&json["successes"], &json["failures"]), (&json!(successes), &json!(failures)));
+        assert_eq!(json["quarantined"], json!([]));
+    }
+    // Nobody said which attempt, so the others are named.
+    let json = collect(&[]);
+    assert_eq!((&json["successes"], &json["failures"]), (&json!(0), &json!(1)), "{json}");
+    let reasons = reasons(&json);
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons.values().all(|why| why.starts_with("it is of attempt 2")), "{reasons:?}");
+}
+
+#[test]
+fn file_that_looks_like_a_report_or_an_archive_and_is_not_read_is_named() {
+    let inner = zip(&[("deep.zip", &zip_of(RED))]);
+    let events = "{\"Action\":\"fail\",\"Package\":\"p\",\"Test\":\"TestA\"}\n\
+                  {\"Action\":\"fail\",\"Package\":\"p\"}\n";
+    let folder = folder_of(&[
+        ("ok.xml", GREEN.as_bytes().to_vec()),
+        ("artifacts.zip", zip(&[("inner.zip", &inner), ("in.tgz", b"\x1f")])),
+        ("t.tar.gz", b"\x1f".to_vec()),
+        ("b.junit", RED.as_bytes().to_vec()),
+        ("notes.txt", b"no".to_vec()),
+        ("go.ndjson", events.as_bytes().to_vec()),
+    ]);
+    let (in_zip, deep) = ("artifacts.zip/in.tgz", "artifacts.zip/inner.zip/deep.zip");
+    let mut named = vec![in_zip, deep, "b.junit", "link.xml", "t.tar.gz"];
+    named.retain(|name| cfg!(unix) || *name != "link.xml");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("ok.xml", folder.path().join("link.xml")).unwrap();
+    let json = parsed(&offline(folder.path(), &["--dry-run", "--format", "json"]).run());
+    assert_eq!((&json["tests"], &json["failures"]), (&json!(2), &json!(1)), "{json}");
+    assert_eq!(reasons(&json).keys().collect::<Vec<_>>(), named);
+    offline(folder.path(), &["--dry-run", "--strict"]).run().expect_code(1);
+}
+
+#[test]
+fn pack_that_was_unpacked_has_the_rows_of_its_zip() {
+    let manifest = json!({
+        "version": 1, "job_id": 77, "job": "gpu", "job_status": "failure", "reports": [],
+        "missing": ["slow/*.xml"],
+    })
+    .to_string();
+    let files = [("crcr-job.json", manifest.as_bytes()), ("test-reports/a.xml", GREEN.as_bytes())];
+    let name = "test-reports-runattempt1-gpu_77";
+    let zipped = folder_of(&[("test-reports-runattempt1-gpu_77.zip", zip(&files))]);
+    let unpacked = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        write(unpacked.path(), &format!("{name}/{path}"), content);
+    }
+    let found = |folder: &Path| {
+        let ran = offline(folder, &["--results", "sqlite:r.db"]).run().expect_code(0);
+        let mut reports = rows(&ran.path("r.db"));
+        reports.sort_by_key(|report| report.source.report_id);
+        reports
+    };
+    let kinds: Vec<_> = found(zipped.path())
+        .iter()
+        .flat_map(|report| &report.rows)
+        .map(|row| row.case.kind)
+        .collect();
+    for kind in [TestRowKind::Test, TestRowKind::Crashed] {
+        assert!(kinds.contains(&kind), "{kinds:?}");
+    }
+    assert!(found(zipped.path()) == found(unpacked.path()));
 }

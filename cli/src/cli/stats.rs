@@ -106,7 +106,7 @@ collected; 1 nothing could be read, or with --strict a file couldn't; 2 usage, n
 /// The inputs of `collect-test-stats`.
 #[derive(Clone, Args)]
 pub struct CollectArgs {
-    /// Read the `.xml`, `.trx`, `.json` and `.zip` files below this folder instead of the run's artifacts
+    /// Read the `.xml`, `.trx`, `.json`, `.ndjson` and `.zip` files below this folder instead of the run's artifacts
     #[arg(long, value_name = "FOLDER", requires = "repo")]
     pub dir: Option<PathBuf>,
     /// Repository of the run, as `owner/repo` [default: that of the event]

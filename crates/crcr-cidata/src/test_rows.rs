@@ -34,19 +34,10 @@ impl ReportArtifact {
     /// Reads `{kind}-SUFFIX_JOBID.zip` and `{kind}-runattempt{N}-SUFFIX_JOBID.zip`. `None` if it is
     /// called otherwise, or belongs to another attempt.
     pub fn parse(name: &str, run_attempt: u32) -> Option<Self> {
-        let (kind, suffix) = ARTIFACT_KINDS
-            .iter()
-            .find_map(|kind| Some((*kind, name.strip_prefix(kind)?.strip_prefix('-')?)))?;
-        let suffix = suffix.strip_suffix(".zip").unwrap_or(suffix);
-        let of_attempt = suffix.strip_prefix("runattempt").and_then(|rest| {
-            let (attempt, rest) = rest.split_once('-')?;
-            Some((attempt.parse::<u32>().ok()?, rest))
-        });
-        let suffix = match of_attempt {
-            Some((attempt, _)) if attempt != run_attempt => return None,
-            Some((_, rest)) => rest,
-            None => suffix,
-        };
+        let (kind, attempt, suffix) = split_name(name)?;
+        if attempt.is_some_and(|attempt| attempt != run_attempt) {
+            return None;
+        }
         let (job, job_id) = match suffix.rsplit_once('_') {
             Some((job, id)) => (job, id.parse().map_err(|_| JobIdCheck::Malformed)),
             None => (suffix, Err(JobIdCheck::Missing)),
@@ -54,10 +45,31 @@ impl ReportArtifact {
         Some(Self { kind, label: suffix.into(), job: job.into(), job_id })
     }
 
+    /// The attempt that an artifact belongs to, if its name says so.
+    pub fn attempt(name: &str) -> Option<u32> {
+        split_name(name).and_then(|(_, attempt, _)| attempt)
+    }
+
     /// The source of a report that isn't in an artifact.
     pub fn none() -> Self {
         Self { kind: "", label: "".into(), job: "unknown".into(), job_id: Err(JobIdCheck::Missing) }
     }
+}
+
+/// The kind of an artifact, its attempt, and the rest of its name.
+fn split_name(name: &str) -> Option<(&'static str, Option<u32>, &str)> {
+    let (kind, suffix) = ARTIFACT_KINDS
+        .iter()
+        .find_map(|kind| Some((*kind, name.strip_prefix(kind)?.strip_prefix('-')?)))?;
+    let suffix = suffix.strip_suffix(".zip").unwrap_or(suffix);
+    let of_attempt = suffix.strip_prefix("runattempt").and_then(|rest| {
+        let (attempt, rest) = rest.split_once('-')?;
+        Some((attempt.parse::<u32>().ok()?, rest))
+    });
+    Some(match of_attempt {
+        Some((attempt, rest)) => (kind, Some(attempt), rest),
+        None => (kind, None, suffix),
+    })
 }
 
 /// The path of a report from its folder `test-reports` on: some stores have a folder around it.
@@ -130,6 +142,11 @@ pub fn report_id(run: &TestedRun, artifact: &str, path: &str) -> u64 {
     let repository = run.repository.to_ascii_lowercase();
     let (id, attempt) = (run.run_id.to_string(), run.run_attempt.to_string());
     hash(&[&repository, &id, &attempt, artifact, report_path(path)])
+}
+
+/// The number of another report that has the number `id` by its path, too; `place` tells the two apart.
+pub fn distinct_report_id(id: u64, place: &str) -> u64 {
+    hash(&[&id.to_string(), place])
 }
 
 /// Rows of tests. A test has the same id wherever and whenever it runs.

@@ -75,7 +75,10 @@ fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
                 }
                 main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH_SECONDS)] { (main) }
                 footer {
-                    p { "Rates count one attempt per job and commit: the highest attempt of the newest run. " span #zone { "Times are UTC." } }
+                    p {
+                        @if counts_one_attempt(view.path) { "Rates count one attempt per job and commit: the highest attempt of the newest run. " }
+                        span #zone { "Times are UTC." }
+                    }
                     p { @if view.has_login { a href="/crcr/login" rel="nofollow" { "For operators" } " · " } a href="/api/v1/openapi.json" rel="nofollow" { "API" } " · " a href="/crcr/feed.atom" { "Feed of what turned red" } }
                     // The script's switches.
                     div #settings {}
@@ -83,6 +86,15 @@ fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
             }
         }
     }
+}
+
+fn is_for_operators(path: &str) -> bool {
+    ["/crcr/deliveries", "/crcr/login"].iter().any(|start| path.starts_with(start))
+}
+
+/// Whether the page is about the attempts of record of backends' jobs.
+fn counts_one_attempt(path: &str) -> bool {
+    ["/crcr", "/reported"].contains(&path) || path.starts_with("/crcr/") && !is_for_operators(path)
 }
 
 /// `page` for the page itself, `true` for the part of the site that a page belongs to.
@@ -96,11 +108,7 @@ fn current(path: &str, address: &str) -> Option<&'static str> {
         "/failures" => is_below("/failure"),
         "/trends" => path == "/jobs",
         "/crcr" => {
-            ["/relay", "/reported"].contains(&path)
-                || is_below("/crcr")
-                    && !["/crcr/deliveries", "/crcr/login"]
-                        .iter()
-                        .any(|other| path.starts_with(other))
+            ["/relay", "/reported"].contains(&path) || is_below("/crcr") && !is_for_operators(path)
         }
         _ => false,
     };

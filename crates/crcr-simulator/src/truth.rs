@@ -162,8 +162,15 @@ impl<'a> Truth<'a> {
         !self.evidence(head, repo).is_empty()
     }
 
-    /// The runs of each workflow file that no later one stands for. `are_replaced`: whether runs without a report count less than others of their dispatch.
-    fn newest_runs(&self, head: &str, repo: &str, are_replaced: bool) -> NewestRuns<'a> {
+    /// The runs of each workflow file that no later one stands for. `are_replaced`: whether runs without a report count less
+    /// than others of their dispatch. `are_equal`: whether all runs of a dispatch that GitHub got twice count, as they do
+    /// until the second one has reported as much.
+    fn newest_runs(
+        &self,
+        head: &str,
+        repo: &str,
+        (are_replaced, are_equal): (bool, bool),
+    ) -> NewestRuns<'a> {
         let evidence = self.evidence(head, repo);
         let mut runs: NewestRuns<'a> = vec![];
         for (id, run) in &self.lab.runs {
@@ -177,6 +184,7 @@ impl<'a> Truth<'a> {
         let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
             next.1.file == older.1.file
                 && self.pull_of(next.1) == self.pull_of(older.1)
+                && !(are_equal && next.1.delivery == older.1.delivery)
                 && (self.event_order(next.1), next.0) > (self.event_order(older.1), older.0)
         };
         let all = runs.clone();
@@ -399,7 +407,8 @@ impl<'a> Truth<'a> {
 
     /// Where only some runs have reported, whatever any of them says may be true.
     fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
-        let runs = [true, false].map(|are_replaced| self.newest_runs(head, repo, are_replaced));
+        let ways = [(true, false), (false, false), (false, true)];
+        let runs = ways.map(|way| self.newest_runs(head, repo, way));
         let mut found = runs.iter().map(|runs| self.with_newest(head, repo, runs));
         let first = found.next().unwrap_or(CommitTruth::MayBeGood);
         let is_same =

@@ -10,7 +10,7 @@ use aws_lc_rs::digest;
 use crcr_relay::config::StoreUrl;
 use crcr_results::ResultsUrl;
 use crcr_store::redis::{RedisPosition, RedisSnapshot};
-use crcr_store::{RedisStore, StoreError, sqlite};
+use crcr_store::{RedisStore, SqliteStore, StoreError, sqlite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -172,14 +172,23 @@ async fn copy_results(
         Some(ResultsUrl::ClickHouse(_)) => manifest.not_copied.push(
             "the results in ClickHouse: use its own BACKUP DATABASE, after this command".to_owned(),
         ),
-        Some(ResultsUrl::Sqlite(_)) => {}
-        None => manifest.not_copied.push(
-            "results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set: `crcr relay backup` needs the \
-             relay's settings"
+        None if has_used_outbox(&folder.join(STORE_FILE))? => manifest.not_copied.push(
+            "results that the relay keeps, or kept, elsewhere: `crcr relay backup` needs the relay's `CRCR_RESULTS`"
                 .to_owned(),
         ),
+        Some(ResultsUrl::Sqlite(_)) | None => {}
     }
     Ok(())
+}
+
+/// Whether facts have ever waited in this copy of a store to be copied to results elsewhere. SQLite remembers the last id
+/// of the outbox, also when that is empty again.
+fn has_used_outbox(copy: &Path) -> Result<bool, Failure> {
+    const SQL: &str = "SELECT count(*) > 0 FROM sqlite_sequence WHERE name = 'outbox'";
+    let store = SqliteStore::read_only(copy).map_err(store_failure)?;
+    let found =
+        store.slow_readers().with(|connection| connection.query_row(SQL, [], |row| row.get(0)));
+    found.map_err(store_failure)
 }
 
 async fn copy_database(

@@ -24,10 +24,14 @@ const REPORT_MS: f64 = 0.37;
 const DISPATCH_BYTES: f64 = 3_600.0;
 /// Bytes of a job's results in SQLite, of which two reports are estimated: `docs/operating/sizing.md`.
 const JOB_BYTES: f64 = 2_000.0;
+/// The same in ClickHouse, which takes 154 bytes where SQLite takes 1,427: `tests/bench/sizes.sh`.
+const JOB_BYTES_IN_CLICKHOUSE: f64 = 216.0;
 /// Bytes of a webhook as a row of the results in SQLite: `tests/bench/sizes.sh`.
 const JOB_EVENT_BYTES: f64 = 3_000.0;
 const RUN_EVENT_BYTES: f64 = 4_600.0;
 const PULL_EVENT_BYTES: f64 = 6_600.0;
+/// The same in ClickHouse, whatever the webhook is about: 250 to 300.
+const EVENT_BYTES_IN_CLICKHOUSE: f64 = 275.0;
 /// Queued or requested, in progress, completed.
 const EVENTS_EACH: f64 = 3.0;
 /// Resident after a load.
@@ -64,10 +68,12 @@ struct RelaySize {
     memory_mib: u64,
     /// Records of 35 days, in SQLite or Redis.
     state_gib: f64,
-    /// Results of 400 days.
+    /// Results of 400 days, in SQLite.
     results_gib: f64,
-    /// Webhooks of 400 days that are rows of the results, if the App gets those of backends' runs and jobs.
+    results_in_clickhouse_gib: f64,
+    /// Webhooks of 400 days that are rows of the results, in SQLite, if the App gets those of backends' runs and jobs.
     webhook_rows_gib: f64,
+    webhook_rows_in_clickhouse_gib: f64,
     /// Calls that count for one account, if all backends have it in common.
     dispatch_calls_in_the_busiest_hour: f64,
     upstream_calls_in_the_busiest_hour: f64,
@@ -96,6 +102,7 @@ impl RelaySize {
         let upstream_calls =
             pulls * heads * shown * (CALLS_PER_VERDICT + jobs * CALLS_PER_JOB) * BUSIEST_HOUR;
         let events_of_ci = built * EVENTS_EACH * (RUN_EVENT_BYTES + jobs * JOB_EVENT_BYTES);
+        let events = built * EVENTS_EACH * (1.0 + jobs) + webhooks;
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
         let per_pull = |most: f64, value: f64| if value > 0.0 { pulls * most / value } else { 0.0 };
         Self {
@@ -107,7 +114,9 @@ impl RelaySize {
             memory_mib: RELAY_MIB + HUD_MIB + BODIES_MIB,
             state_gib: gib(dispatches * STATE_WEEKS * DISPATCH_BYTES),
             results_gib: gib(built * jobs * FACT_WEEKS * JOB_BYTES),
+            results_in_clickhouse_gib: gib(built * jobs * FACT_WEEKS * JOB_BYTES_IN_CLICKHOUSE),
             webhook_rows_gib: gib(FACT_WEEKS * (events_of_ci + webhooks * PULL_EVENT_BYTES)),
+            webhook_rows_in_clickhouse_gib: gib(FACT_WEEKS * events * EVENT_BYTES_IN_CLICKHOUSE),
             dispatch_calls_in_the_busiest_hour: dispatch_calls,
             upstream_calls_in_the_busiest_hour: upstream_calls,
             pulls_that_fill_a_core: per_pull(FULL, busy),
@@ -175,12 +184,19 @@ fn load_rows(size: &RelaySize) -> [(&'static str, String); 6] {
             "state of 35 days",
             format!("{:.1} GiB on disk,\nor in Redis (estimated)", size.state_gib),
         ),
-        ("results of 400 days", format!("{:.1} GiB in SQLite", size.results_gib)),
+        (
+            "results of 400 days",
+            format!(
+                "{:.1} GiB in SQLite,\nor about {:.1} GiB in ClickHouse",
+                size.results_gib, size.results_in_clickhouse_gib
+            ),
+        ),
         (
             "webhooks as rows, of 400 days",
             format!(
-                "{:.1} GiB in SQLite,\nwith the default of CRCR_WEBHOOK_EVENTS",
-                size.webhook_rows_gib
+                "{:.1} GiB in SQLite,\nor about {:.1} GiB in ClickHouse,\n\
+                 with the default of CRCR_WEBHOOK_EVENTS",
+                size.webhook_rows_gib, size.webhook_rows_in_clickhouse_gib
             ),
         ),
     ]
@@ -240,6 +256,19 @@ mod tests {
         assert!((full.cpu_in_the_busiest_hour - FULL).abs() < 0.01, "{full:?}");
         // GitHub allows less than a relay can do.
         assert!(small.pulls_that_reach_githubs_limit < small.pulls_that_fill_a_core);
+    }
+
+    /// `docs/operating/sizing.md` has these.
+    #[test]
+    fn results_take_less_in_clickhouse_than_in_sqlite() {
+        for (backends, results, rows) in [(10, 1.8, 9.0), (50, 9.0, 44.0), (200, 37.0, 176.0)] {
+            let load = load(1_000, backends);
+            let size = RelaySize::of(&load);
+            assert!((size.results_in_clickhouse_gib - results).abs() < 0.5, "{size:?}");
+            assert!((size.webhook_rows_in_clickhouse_gib - rows).abs() < 0.5, "{size:?}");
+            let text = text(&load, &size);
+            assert_eq!(text.matches(" GiB in ClickHouse").count(), 2, "{text}");
+        }
     }
 
     #[test]

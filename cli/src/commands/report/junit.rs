@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport,
-    is_compressed_report, join_spread_attempts, of_one_class,
+    COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, NOT_A_REPORT_FILE, TestReport,
+    is_compressed_report, is_report_file, join_spread_attempts, of_one_class,
 };
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
@@ -21,6 +21,9 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::plural;
+
+/// Files that aren't read; more are only counted.
+const MAX_UNREAD_NAMED: usize = 20;
 
 #[derive(Debug)]
 pub struct Tests {
@@ -111,8 +114,7 @@ pub fn read(
 }
 
 fn is_report(entry: &FileEntry) -> bool {
-    let extension = entry.path.rsplit('.').next().unwrap_or_default();
-    REPORT_EXTENSIONS.contains(&extension)
+    is_report_file(&entry.path)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +163,24 @@ impl ReportSums {
             printer.warning(&format!("`{}` isn't read: {COMPRESSED_REPORT}", entry.path), None);
             self.quarantined.not_all.push(format!("`{}` is compressed", entry.path));
         }
+        self.note_other_files(found, printer);
+    }
+
+    /// Warns of files that a glob finds and whose names aren't those of reports: each may be one.
+    fn note_other_files(&mut self, found: &CollectedFiles, printer: &Printer) {
+        let is_other = |entry: &&FileEntry| !is_report(entry) && !is_compressed_report(&entry.path);
+        let others: Vec<_> = found.entries.iter().filter(is_other).collect();
+        for entry in others.iter().take(MAX_UNREAD_NAMED) {
+            let hint = "let `junit` find reports only";
+            let text = format!("`{}` isn't read: {NOT_A_REPORT_FILE}", entry.path);
+            printer.warning(&text, Some(hint));
+        }
+        if others.len() > MAX_UNREAD_NAMED {
+            let more = others.len() - MAX_UNREAD_NAMED;
+            printer.warning(&format!("{more} more files that `junit` finds aren't read"), None);
+        }
+        let first = others.first();
+        self.quarantined.not_all.extend(first.map(|entry| format!("`{}` isn't read", entry.path)));
     }
 
     fn add_all(&mut self, found: &CollectedFiles, quarantine: &Quarantine, printer: &Printer) {

@@ -12,8 +12,8 @@ use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, EarlierAttempts, JunitError, OtherFile, REPORT_EXTENSIONS, TestReport,
-    is_compressed_report, join_spread_attempts, of_one_class,
+    COMPRESSED_REPORT, EarlierAttempts, JunitError, NOT_A_REPORT_FILE, OtherFile, TestReport,
+    has_extension, is_compressed_report, is_report_file, join_spread_attempts, of_one_class,
 };
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
@@ -34,6 +34,8 @@ const S3_PREFIX: &str = "{owner}/{repo}/{run_id}/{run_attempt}/artifact";
 /// File systems allow 255 for the name.
 const MAX_SUFFIX_BYTES: usize = 150;
 const BLOCK_BYTES: usize = 1 << 20;
+/// Files that aren't packed; more are only counted.
+const MAX_OTHERS_NAMED: usize = 50;
 
 pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
@@ -43,17 +45,15 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.warning("the reports can't be matched to this job: its id isn't known", Some(hint));
     }
     let name = pack_name(args, job_id, env);
-    let (found, compressed) = find(&args.path, env)?;
-    for path in &compressed {
-        printer.warning(&format!("`{path}` isn't packed: {COMPRESSED_REPORT}"), None);
-    }
+    let FoundFiles { reports: found, others } = find(&args.path, env)?;
+    warn_of_others(&others, printer);
     let mut manifest = JobManifest::new(
         job_id,
         env.get(env_vars::GITHUB_JOB).map(str::to_owned),
         args.job_status.clone(),
     );
     for pattern in args.expect.iter().flat_map(|text| text.lines()).map(str::trim) {
-        if !pattern.is_empty() && find(&[pattern.to_owned()], env)?.0.entries.is_empty() {
+        if !pattern.is_empty() && find(&[pattern.to_owned()], env)?.reports.entries.is_empty() {
             manifest.missing.push(pattern.to_owned());
         }
     }
@@ -185,15 +185,24 @@ fn without_tests<'a>(
 ) -> Option<&'a OtherFile> {
     match report {
         Err(JunitError::OtherFile(other)) if other.has_no_tests() => Some(other),
-        Err(JunitError::OtherFile(other)) if !path.ends_with(".xml") && !path.ends_with(".trx") => {
+        Err(JunitError::OtherFile(other))
+            if !has_extension(path, "xml") && !has_extension(path, "trx") =>
+        {
             Some(other)
         }
         _ => None,
     }
 }
 
-/// The files that the patterns match and that can be reports, and the paths of compressed ones.
-fn find(patterns: &[String], env: &Env) -> Result<(CollectedFiles, Vec<String>), Failure> {
+/// The files that patterns match.
+struct FoundFiles {
+    /// Those that can be reports.
+    reports: CollectedFiles,
+    /// The paths of all others, and why they aren't packed.
+    others: Vec<(String, &'static str)>,
+}
+
+fn find(patterns: &[String], env: &Env) -> Result<FoundFiles, Failure> {
     let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
     let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, keep_links: false };
@@ -204,13 +213,27 @@ fn find(patterns: &[String], env: &Env) -> Result<(CollectedFiles, Vec<String>),
         let text = format!("`{}` can't be read", path.display().to_string().escape_debug());
         return Err(Failure::user("report-glob", text).because(anyhow::anyhow!("{why}")));
     }
-    let paths = found.entries.iter().map(|entry| entry.path.clone());
-    let compressed = paths.filter(|path| is_compressed_report(path)).collect();
+    let mut others = vec![];
     found.entries.retain(|entry| {
-        let extension = entry.path.rsplit('.').next().unwrap_or_default();
-        REPORT_EXTENSIONS.contains(&extension)
+        if is_report_file(&entry.path) {
+            return true;
+        }
+        let is_compressed = is_compressed_report(&entry.path);
+        let why = if is_compressed { COMPRESSED_REPORT } else { NOT_A_REPORT_FILE };
+        others.push((entry.path.clone(), why));
+        false
     });
-    Ok((found, compressed))
+    Ok(FoundFiles { reports: found, others })
+}
+
+fn warn_of_others(others: &[(String, &str)], printer: &Printer) {
+    for (path, why) in others.iter().take(MAX_OTHERS_NAMED) {
+        printer.warning(&format!("`{path}` isn't packed: {why}"), None);
+    }
+    if others.len() > MAX_OTHERS_NAMED {
+        let more = others.len() - MAX_OTHERS_NAMED;
+        printer.warning(&format!("{more} more files aren't packed"), None);
+    }
 }
 
 /// Each file with its path in the zip, which begins with [`FOLDER`]: from the folder of that name on, or

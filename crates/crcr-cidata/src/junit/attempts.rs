@@ -79,7 +79,7 @@ impl AttemptFinder {
         let mut guessed = None;
         for of_element in self.candidates.chunk_by(|a, b| a.element == b.element) {
             let groups = repeated(cases, of_element);
-            let is_rerun = is_rerun(cases, &groups);
+            let is_rerun = is_rerun(cases, &groups) && !adds_tests(cases, of_element);
             let is_of_each_worker = is_of_each_worker(&groups, of_element);
             let groups =
                 groups.into_iter().flat_map(|group| runs_of_one(cases, group, is_xctest_rerun));
@@ -204,6 +204,23 @@ fn is_rerun(cases: &[TestCase], groups: &[Vec<&PossibleAttempt>]) -> bool {
         (is_of_failed || failed_until_last(cases, group))
             && group.is_sorted_by(|a, b| a.run < b.run || (a.run, b.run) == (0, 0))
     })
+}
+
+/// Whether a later run of a Go package has a test that its first one doesn't have: then it is another run, and not one
+/// of the tests that failed. A subtest may be new, as the test around it can have failed before it began.
+fn adds_tests(cases: &[TestCase], of_element: &[PossibleAttempt]) -> bool {
+    let (first, later): (Vec<_>, Vec<_>) = of_element
+        .iter()
+        .filter(|candidate| candidate.repeats == RepeatedTest::Go)
+        .map(|candidate| (candidate.run, &cases[candidate.position as usize]))
+        .filter(|(_, case)| case.kind == TestRowKind::Test)
+        .partition(|(run, _)| *run <= 1);
+    if later.is_empty() {
+        return false;
+    }
+    let root = |case: &TestCase| case.name.split('/').next().unwrap_or_default().to_owned();
+    let known: HashSet<String> = first.into_iter().map(|(_, case)| root(case)).collect();
+    later.into_iter().any(|(_, case)| !known.contains(&root(case)))
 }
 
 fn failed_until_last(cases: &[TestCase], group: &[&PossibleAttempt]) -> bool {

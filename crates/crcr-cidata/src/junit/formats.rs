@@ -600,3 +600,29 @@ fn go_test_that_fails_once_in_a_count_is_a_failure_and_after_a_run_of_its_own_it
     let killed = read(&[killed, vec![of_package("pass")]].concat());
     assert_eq!(attempts(&killed), [(Unfinished, 1), (Success, 1)]);
 }
+
+#[test]
+fn second_run_of_go_that_has_another_test_is_no_rerun_so_a_failure_of_the_first_counts() {
+    let event = |action: &str, test: &str| {
+        format!(r#"{{"Action":"{action}","Package":"p","Test":"{test}"}}"#)
+    };
+    let of_test = |test: &str, result: &str| vec![event("run", test), event(result, test)];
+    let of_package = |action: &str| vec![format!(r#"{{"Action":"{action}","Package":"p"}}"#)];
+    let counts_with = |added: &str| {
+        let lines = [
+            of_package("start"),
+            of_test("TestA", "fail"),
+            of_package("fail"),
+            of_package("start"),
+            of_test("TestA", "pass"),
+            of_test(added, "pass"),
+            of_package("pass"),
+        ];
+        let lines = lines.concat();
+        let tally = go(&lines.iter().map(String::as_str).collect::<Vec<_>>()).tally;
+        (tally.tests, tally.failures, tally.flaky)
+    };
+    assert_eq!(counts_with("TestRaceOnly"), (3, 1, 0));
+    // The test around it failed before it began.
+    assert_eq!(counts_with("TestA/x"), (2, 0, 1));
+}

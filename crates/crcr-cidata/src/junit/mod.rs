@@ -29,8 +29,21 @@ mod tests;
 mod text;
 mod values;
 
+use std::path::Path;
+
 /// Extensions of the files in which reports are looked for. TAP isn't read, and each file of it is named.
-pub const REPORT_EXTENSIONS: [&str; 5] = ["xml", "trx", "json", "jsonl", "tap"];
+const REPORT_EXTENSIONS: [&str; 6] = ["xml", "trx", "json", "jsonl", "ndjson", "tap"];
+
+/// Of reports that some tools write.
+const OTHER_REPORT_ENDS: [&str; 4] = [".junit", ".xunit", ".nunit", ".subunit"];
+const ARCHIVE_ENDS: [&str; 11] = [
+    ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".7z",
+    ".rar",
+];
+
+/// Why a file that [`is_report_file`] doesn't know isn't read.
+pub const NOT_A_REPORT_FILE: &str =
+    "reports are `.xml`, `.trx`, `.json`, `.jsonl` and `.ndjson` files";
 
 /// Why a file that [`is_compressed_report`] names isn't read.
 pub const COMPRESSED_REPORT: &str = "it is compressed: unpack it first";
@@ -41,6 +54,29 @@ pub fn is_compressed_report(path: &str) -> bool {
     let ends = [".gz", ".bz2", ".xz", ".zst", ".zip"];
     let inner = ends.into_iter().find_map(|end| path.strip_suffix(end));
     inner.is_some_and(|inner| inner.ends_with(".xml") || inner.ends_with(".trx"))
+}
+
+/// Whether a file's name is one of those in which reports are looked for.
+pub fn is_report_file(path: &str) -> bool {
+    REPORT_EXTENSIONS.iter().any(|extension| has_extension(path, extension))
+}
+
+/// Whatever its capitals, as Windows writes some.
+pub fn has_extension(path: &str, extension: &str) -> bool {
+    Path::new(path).extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
+}
+
+/// Why a file isn't read whose name is that of a report or of an archive other than a zip. `None` for other names.
+pub fn unread_file(path: &str) -> Option<&'static str> {
+    if is_compressed_report(path) {
+        return Some(COMPRESSED_REPORT);
+    }
+    let path = path.to_ascii_lowercase();
+    let has_end = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
+    if has_end(&ARCHIVE_ENDS) {
+        return Some("of archives, only zips are read: unpack it first");
+    }
+    has_end(&OTHER_REPORT_ENDS).then_some(NOT_A_REPORT_FILE)
 }
 
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};

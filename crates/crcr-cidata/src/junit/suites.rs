@@ -346,6 +346,22 @@ pub(crate) fn without_versions(browser: &str) -> String {
     words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// Kotlin/JS has the browser and the system behind the name of a test, each with its version:
+/// `adds[js, browser, ChromeHeadless143.0.0.0, Linux0.0.0]`.
+pub(crate) fn without_versions_of_kotlin(name: &str) -> Option<String> {
+    let (test, target) = name.strip_suffix(']')?.rsplit_once('[')?;
+    let parts: Vec<&str> = target.split(", ").collect();
+    if parts.len() < 3 || parts[1] != "browser" {
+        return None;
+    }
+    let parts = parts.into_iter().map(|part| {
+        let plain = part.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let is_versioned = !plain.is_empty() && part[plain.len()..].contains('.');
+        if is_versioned { plain.trim_end() } else { part }
+    });
+    Some(format!("{test}[{}]", parts.collect::<Vec<_>>().join(", ")))
+}
+
 /// cargo2junit numbers the programs of tests, of which a new crate is one more: the suite `cargo test #3` is of the package
 /// `testsuite/cargo test #3`.
 pub(crate) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Option<&'a str> {

@@ -29,7 +29,8 @@ const CANDIDATES: usize = 3;
 ///
 /// A rule that counts anywhere decides first, then one that counts in a failing section, then what speaks for
 /// each line; a rule of last resort if there is nothing better. Outside failing sections, a rule that counts anywhere
-/// decides only if nothing specific is in one, or if the runner itself reports the error.
+/// decides only if nothing specific is in one, or if the runner itself reports the error. No rule decides about a line
+/// that the green run has, too.
 pub fn classify(
     input: impl Read,
     rules: &RuleSet,
@@ -81,6 +82,8 @@ pub(crate) fn weighed_lines(
 struct ReadLog<'r> {
     /// The match of a rule that counts anywhere in the log.
     by_rule: Option<(usize, LogMatch)>,
+    /// Whether the green run has that line, too.
+    is_rule_in_green: bool,
     rules: &'r RuleSet,
     weighed: WeighedLog<'r>,
     novel: Vec<crcr_domain::ci_data::job_log::NovelLine>,
@@ -97,6 +100,7 @@ impl ReadLog<'_> {
         let in_section = self.weighed.by_rule_of_failing_section();
         let anywhere = self.by_rule.as_ref().filter(|(rule, found)| {
             !self.is_last_resort(*rule)
+                && !self.is_in_green_run(*rule, found)
                 && in_section.is_none_or(|line| self.decides_over(*rule, found, line))
         });
         let weighed = match anywhere {
@@ -108,6 +112,14 @@ impl ReadLog<'_> {
         weighed
             .map(|line| self.weighed.describe(line, certainty_percent))
             .or_else(|| anywhere.map(|(_, found)| LogMatch { certainty_percent, ..found.clone() }))
+    }
+
+    /// Whether the green run has the line, too, that a rule finds anywhere in the log.
+    fn is_in_green_run(&self, rule: usize, found: &LogMatch) -> bool {
+        match self.weighed.by_rule_anywhere(&self.rules.rules[rule], found.line_number) {
+            Some(line) => self.weighed.lines[line].is_in_green_run(),
+            None => self.is_rule_in_green,
+        }
     }
 
     /// Whether a rule that counts anywhere decides although a specific rule matches a line of a failing section, too:
@@ -204,8 +216,14 @@ fn read_log<'r>(
         }
         io::Result::Ok(())
     })?;
+    let by_rule = best.best.map(|best| (best.rule, best.found));
+    let is_rule_in_green = by_rule.as_ref().is_some_and(|(_, found)| {
+        let shape = hasher.shape_of(found.line.as_bytes());
+        baseline.and_then(|logs| logs.is_in_green(shape)) == Some(true)
+    });
     Ok(ReadLog {
-        by_rule: best.best.map(|best| (best.rule, best.found)),
+        by_rule,
+        is_rule_in_green,
         rules,
         weighed: evidence.finish(),
         novel: novel.map(NovelLines::finish).unwrap_or_default(),

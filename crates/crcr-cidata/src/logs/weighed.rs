@@ -38,6 +38,11 @@ impl WeighedLine {
             && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
     }
 
+    /// Whether the green run has such a line, too: then no rule makes it the cause, but what else speaks for it may.
+    pub(crate) fn is_in_green_run(&self) -> bool {
+        self.features.get(Trait::InGreenRun) > 0.0
+    }
+
     /// Weighs it as a line outside failed sections: its own doesn't count.
     pub(crate) fn put_outside(&mut self, end: u64) {
         self.section = None;
@@ -76,8 +81,11 @@ impl WeighedLog<'_> {
 
     /// The line of a failing section that a specific rule matches, preferably one that counts anywhere.
     pub(crate) fn by_rule_of_failing_section(&self) -> Option<usize> {
-        let of_scope =
-            |scope| self.best_of_rules(|line, rule| line.section.is_some() && rule.scope == scope);
+        let of_scope = |scope| {
+            self.best_of_rules(|line, rule| {
+                line.section.is_some() && rule.scope == scope && !line.is_in_green_run()
+            })
+        };
         of_scope(RuleScope::Log).or_else(|| of_scope(RuleScope::FailingSection))
     }
 

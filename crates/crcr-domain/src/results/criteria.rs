@@ -247,6 +247,20 @@ pub enum Criterion {
 }
 
 impl Criterion {
+    pub const ALL: [Self; 11] = [
+        Self::TimeAtL2,
+        Self::Coverage,
+        Self::Queue,
+        Self::Overrun,
+        Self::EndToEnd,
+        Self::Timeouts,
+        Self::JobPass,
+        Self::ValidReports,
+        Self::Flakes,
+        Self::CoreJobs,
+        Self::CoreTests,
+    ];
+
     pub fn title(self) -> &'static str {
         match self {
             Self::TimeAtL2 => "time at L2",

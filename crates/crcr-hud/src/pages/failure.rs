@@ -1,6 +1,7 @@
 //! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of
 //! it is hostile text.
 
+mod attempts;
 mod whose_fault;
 
 use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, log_key};
@@ -59,6 +60,8 @@ pub(crate) struct JobModel {
     pub(crate) steps: Vec<WorkflowStep>,
     /// The failed jobs, if this is a whole run.
     pub(crate) failed_jobs: Vec<WorkflowJob>,
+    /// The later attempt that passed, if it failed.
+    pub(crate) passed_later: Option<WorkflowJob>,
     pub(crate) log: Option<JobLogRow>,
     pub(crate) commit: Option<BranchCommit>,
     /// Whether it was pushed to the job's branch. That of a pull request may be a fork's.
@@ -151,6 +154,7 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         job_id,
         steps: row.as_ref().map(steps_of).unwrap_or_default(),
         failed_jobs: vec![],
+        passed_later: None,
         job,
         log,
         commit: None,
@@ -167,6 +171,8 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
     };
     if let Some(run) = model.job.as_ref().filter(|_| model.is_run()) {
         model.failed_jobs = failed_jobs_of(hud, repo, run).await?;
+    } else {
+        model.passed_later = attempts::passed_later(hud, repo, &model).await?;
     }
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
@@ -377,6 +383,7 @@ pub(crate) fn page(model: &FailureModel, view: &View<'_>) -> Markup {
         model.awaits_log,
         &html! {
             div.title { h1 { bdi { (title) } } (state_tag(&model.job)) }
+            (attempts::note(&model.job))
             (facts(&model.job, view))
             (explanation(&model.job))
             (tests(&model.job))
@@ -395,6 +402,7 @@ pub(crate) fn panel(model: &JobModel, view: &View<'_>, close: Option<&str>) -> M
             h2 { bdi { (model.title()) } } (state_tag(model))
             @if let Some(close) = close { a.close href=(close) { "Close" } }
         }
+        (attempts::note(model))
         (facts(model, view))
         (explanation(model))
         (tests(model))
@@ -625,7 +633,7 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
     let (branch, name) = (model.branch(), model.name().map(|(_, name)| name).unwrap_or_default());
     html! {
         ul.next {
-            @if run_id > 0 { li { a href=(view.job_url(&model.repository, run_id, model.job_id)) rel="noreferrer" { "Run it again on GitHub" } } }
+            @if run_id > 0 && model.passed_later.is_none() { li { a href=(view.job_url(&model.repository, run_id, model.job_id)) rel="noreferrer" { "Run it again on GitHub" } } }
             @if let Some(green) = &model.last_green {
                 li { "It passed last on " a href=(address::commit(&green.repository, &green.head_sha)) { code { (short_sha(&green.head_sha)) } } " of " bdi { (green.branch) } ", " (ago(green.completed_at)) }
             }

@@ -156,7 +156,7 @@ pub(crate) fn page(model: &JobsModel, view: &View<'_>) -> Markup {
             p.detail {
                 bdi { (model.repository) }
                 @if let (Some(_), Some(runner)) = (&model.job, &model.runner) { " · on " bdi { (runner) } }
-                " · that passed or failed, " (time(model.from)) " – " (time(model.to)) " " (zone())
+                " · each attempt that passed or failed, " (time(model.from)) " – " (time(model.to)) " " (zone())
             }
             div.controls {
                 nav.group aria-label="Time span" { @for window in WINDOWS {

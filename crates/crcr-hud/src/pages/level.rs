@@ -20,7 +20,7 @@ use crate::layout::{count_link, distribution, duration, outcome_parts, percent, 
 use crate::model::days::{facts, review_of};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
-use crate::query::SpanQuery;
+use crate::query::{SpanQuery, TimeSpan};
 use crate::view::View;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -160,6 +160,11 @@ impl LevelModel {
         let before = self.history.iter().find(|period| period.level > level)?;
         Some((before, before.until.unwrap_or(review.to)))
     }
+}
+
+/// The evidence for what the page of a time span says of a level. It is judged up to the end of the span.
+pub(crate) fn evidence_path(review: &RepoReview, span: &TimeSpan) -> String {
+    if span.until_now { format!("/crcr/{}/level", review.repo) } else { review.permalink() }
 }
 
 /// How a backend did against the criteria of a level when its time there ended.

@@ -9,6 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use crcr_cidata::logs::StoredLog;
+use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 
 use super::failure::{key_of_log, unreadable, webhook_of};
@@ -54,9 +55,11 @@ pub(crate) async fn send_log(
             let _ = pieces.send(format!("\n[the log ends here: {error}]\n").into()).await;
         }
     });
-    let body = futures_util::stream::unfold(taken, |mut taken| async {
+    let body = stream::unfold(taken, |mut taken| async {
         taken.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), taken))
     });
+    // What compresses it asks again after its end.
+    let body = body.fuse();
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, "text/plain; charset=utf-8".parse().expect("a header"));
     if query.download.is_some()

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::level::{amount, measured};
+use super::level::{amount, evidence_path, measured};
 use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
 use super::reported::{self, ReportedKind};
@@ -65,6 +65,9 @@ pub(crate) struct BackendRow {
     /// The span that the criteria are of, whichever the rates are of.
     pub(crate) reviewed_from: Option<Timestamp>,
     pub(crate) reviewed_to: Option<Timestamp>,
+    /// The page with the evidence.
+    #[serde(skip)]
+    evidence: String,
     /// How near the next level is; `None` if no criteria lead to it.
     pub(crate) next_level: Option<NextLevel>,
     #[serde(flatten)]
@@ -240,6 +243,7 @@ fn backend_row(
         failing: standing.map(|standing| standing.failing).unwrap_or_default(),
         reviewed_from: review.map(|review| review.from),
         reviewed_to: review.map(|review| review.to),
+        evidence: review.map(|review| evidence_path(review, span)).unwrap_or_default(),
         next_level: review.and_then(next_level),
         newest: tally.newest,
         trend: trend(span, own),
@@ -422,11 +426,10 @@ fn name(backend: &BackendRow, query: &str) -> Markup {
 /// Whether it meets its level, with each criterion that isn't met, and how near the next level is.
 fn standing_cell(backend: &BackendRow) -> Markup {
     let (glyph, class, word) = standing_parts(backend.standing);
-    let level = format!("/crcr/{}/level", backend.repo);
     let has_criteria = !backend.failing.is_empty() || backend.next_level.is_some();
     let reviewed = backend.reviewed_from.zip(backend.reviewed_to).filter(|_| has_criteria);
     html! {
-        a.outcome.(class) href=(level) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
+        a.outcome.(class) href=(backend.evidence) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
         @for item in &backend.failing {
             span.detail { (item.criterion.title()) " " @if let Some(value) = measured(item) { (value) ", " }
                 "not " (item.bound.sign()) " " (amount(item.criterion, item.target)) }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use crcr_domain::Level;
+use crcr_domain::{AllowlistEntry, Level};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,8 @@ pub(crate) struct PullsModel {
     pub(crate) backends: Vec<PullColumn>,
     /// How many of them have none.
     pub(crate) more_backends: usize,
+    /// Those that the filter names if none of them has one: results of lower levels aren't shown upstream.
+    pub(crate) unlisted: Vec<PullColumn>,
     pub(crate) pulls: Vec<OpenPull>,
     /// How many match and are on later pages.
     pub(crate) more: usize,
@@ -125,13 +127,9 @@ impl PullsFilter {
             let author = author.trim_start_matches('@');
             pull.author.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(author))
         });
-        // A part of a name is enough, and what it is asked for is what it holds up.
-        let is_backend = self.backend.is_none()
-            || pull.backends.iter().any(|one| {
-                self.is_of(&one.repo)
-                    && (self.show != Some(PullStanding::Blocked)
-                        || pull.blocked_by.contains(&one.repo))
-            });
+        // A part of a name is enough.
+        let is_backend =
+            self.backend.is_none() || pull.backends.iter().any(|backend| self.is_of(&backend.repo));
         is_author && is_backend
     }
 
@@ -153,8 +151,8 @@ pub(crate) async fn build(hud: &Hud, (): (), query: PullsQuery) -> Result<PullsM
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     let more_backends = backends.len().saturating_sub(MAX_COLUMNS);
     backends.truncate(MAX_COLUMNS);
+    let unlisted = if backends.is_empty() { unlisted(hud, &filter) } else { vec![] };
     let matching = |pull: &OpenPull, show: Option<PullStanding>| {
-        let filter = PullsFilter { show, ..filter.clone() };
         show.is_none_or(|show| pull.standing == show) && filter.includes(pull)
     };
     let counts = PullStanding::ALL.map(|standing| {
@@ -173,12 +171,27 @@ pub(crate) async fn build(hud: &Hud, (): (), query: PullsQuery) -> Result<PullsM
         filter,
         backends,
         more_backends,
+        unlisted,
         pulls,
         more,
         counts: counts.to_vec(),
         older: found.older,
         are_known: found.are_known,
     })
+}
+
+/// The backends that the filter names and whose level isn't shown upstream.
+fn unlisted(hud: &Hud, filter: &PullsFilter) -> Vec<PullColumn> {
+    let policy = (hud.policy)();
+    let entries = policy.iter().flat_map(|policy| policy.iter());
+    let lower = entries.filter(|entry| {
+        filter.backend.is_some() && entry.level < Level::L3 && filter.is_of(entry.repo.as_str())
+    });
+    let column = |entry: &AllowlistEntry| PullColumn {
+        level: entry.level,
+        repo: entry.repo.as_str().to_owned(),
+    };
+    lower.take(MAX_COLUMNS).map(column).collect()
 }
 
 /// What comes first when a column is sorted: the blocked, the longest blocked, the newest.
@@ -208,7 +221,15 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
             @if !model.are_known {
                 p.note role="status" { "Titles, authors and which pull requests are open aren't known: the relay doesn't keep webhooks of " code { "pull_request" } ". These were dispatched in the last three days." }
             }
-            @if model.pulls.is_empty() {
+            @if !model.unlisted.is_empty() {
+                p.note role="status" {
+                    "Only backends at L3 and L4 are listed here: "
+                    @for (n, backend) in model.unlisted.iter().enumerate() {
+                        @if n > 0 { ", " }
+                        a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } " is at " (backend.level)
+                    }
+                }
+            } @else if model.pulls.is_empty() {
                 p.muted { @if model.older.is_some() { "None of those that changed last matches." } @else { "No open pull request matches." } }
             }
             @else { (table(model)) }

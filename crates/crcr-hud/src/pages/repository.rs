@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use self::matrix::{CellBlame, JobMatrix, MatrixCell, MatrixRow};
-use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
+use super::level::{LevelReview, amount, evidence_path, measured, verdict as verdict_parts};
 use super::relay::reports_of_backend;
 use super::reported::{self, ReportedKind};
 use super::{controls, fault_text, freshness};
@@ -298,8 +298,8 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 a href=(format!("{path}/badge.svg")) { "Badge" }
                 @if !model.oncalls.is_empty() { span.detail { "on call: " bdi { (model.oncalls.join(", ")) } } }
             }
-            @if let Some(failing) = failing_level(model) {
-                p { span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " It " a href=(format!("{path}/level")) { (failing) } "." }
+            @if let (Some(review), Some(failing)) = (&model.review, failing_level(model)) {
+                p { span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " It " a href=(evidence_path(&review.review, &model.span)) { (failing) } "." }
             }
             // A page in another order has no permalink of its own: each minute there would be one more.
             @let permalink = if model.test_sort.parameter(TEST_SORTS[0]).is_some() { "" } else { &*model.permalink };
@@ -312,7 +312,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             @if model.level.is_some_and(|level| !level.shows_results()) {
                 p.note { "At " (Level::L1) " a backend receives events; its results aren't shown." }
             } @else { (cards(model)) }
-            @if let Some(review) = &model.review { (criteria_summary(review)) }
+            @if let Some(review) = &model.review { (criteria_summary(review, &model.span)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }
                 div.charts {
@@ -421,7 +421,7 @@ fn failing_level(model: &BackendModel) -> Option<String> {
 }
 
 /// The criteria, with those that aren't met first.
-fn criteria_summary(model: &LevelReview) -> Markup {
+fn criteria_summary(model: &LevelReview, span: &TimeSpan) -> Markup {
     let review = &model.review;
     let what = match review.question {
         ReviewQuestion::Signal => return html! {},
@@ -443,7 +443,7 @@ fn criteria_summary(model: &LevelReview) -> Markup {
                 span.muted { (met) " of " (evidence.len()) " criteria met" @if unknown > 0 { ", " (unknown) " with too few results" } }
                 // The cards above are of the page's span.
                 span.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) }
-                a href=(format!("/crcr/{}/level", review.repo)) { "Evidence" }
+                a href=(evidence_path(review, span)) { "Evidence" }
             }
             ul.chips { @for evidence in evidence {
                 @let (glyph, class, word) = verdict_parts(evidence.verdict);

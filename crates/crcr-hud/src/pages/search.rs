@@ -1,5 +1,6 @@
 //! `/search`: finds the page that a search is about, or lists what it may be about, by kind.
 
+mod criteria;
 mod newest_jobs;
 mod pasted;
 mod reported;
@@ -7,7 +8,7 @@ mod reported;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::allowlist::level::LABEL_PREFIX;
-use crcr_domain::ci_data::job_log::JobLogRow;
+use crcr_domain::ci_data::job_log::{EndedJob, JobLogRow};
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{BranchCommit, WHOLE_RUN, WorkflowJob, changed_files};
@@ -19,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use self::criteria::criteria;
 use self::newest_jobs::NewestJobs;
 use self::reported::{ReportedWeek, reported};
 use super::{commit, failure, overview, pull, quarantine, tests, trends};
@@ -77,6 +79,7 @@ pub(crate) enum HitKind {
     PullRequest,
     Commit,
     Backend,
+    Criterion,
     Repository,
     Branch,
     Job,
@@ -96,6 +99,7 @@ impl HitKind {
             Self::PullRequest => "Pull requests",
             Self::Commit => "Commits",
             Self::Backend => "Backends",
+            Self::Criterion => "Criteria of levels",
             Self::Repository => "Repositories",
             Self::Branch => "Branches",
             Self::Job => "Jobs",
@@ -310,6 +314,7 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     {
         return Ok(vec![hit.clone()]);
     }
+    hits.extend(criteria(hud, text).await?);
     hits.extend(tests_of(hud, reported.as_ref(), text).await?);
     hits.extend(failures.by_name.into_iter().chain(failures.by_line));
     hits.extend(reported.iter().flat_map(|reported| reported.tests_by_message(text)));
@@ -378,7 +383,7 @@ async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
     };
     let mut found = FoundFailures::default();
     let (mut seen, mut categories) = (BTreeSet::new(), BTreeSet::new());
-    let mut by_other_line: BTreeMap<String, String> = BTreeMap::new();
+    let mut by_other_line: Vec<SearchHit> = vec![];
     for row in hud.results.failed_jobs(&asked).await? {
         let (line, cause) = (row.short_line(), row.cause());
         if words(&cause.category) == wanted && categories.insert(cause.category.clone()) {
@@ -400,16 +405,22 @@ async fn failures(hud: &Hud, text: &str) -> Result<FoundFailures, PageError> {
             let hits = if is_named { &mut found.by_name } else { &mut found.by_line };
             hits.push(SearchHit { kind: HitKind::Failure, path, name });
         } else if let Some(line) = other_line(&row, &wanted) {
-            let path = || address::failure(&row.job.repository, row.job.job_id);
-            by_other_line.entry(line).or_insert_with(path);
+            by_other_line.push(failed_job(&row, &line));
         }
     }
     if found.by_name.is_empty() && found.by_line.is_empty() {
-        found.by_line = hits_of(HitKind::Failure, by_other_line);
+        found.by_line = by_other_line;
     }
     found.by_name.truncate(MAX_OF_A_KIND);
     found.by_line.truncate(MAX_OF_A_KIND);
     Ok(found)
+}
+
+/// The page of a job whose log has a line.
+fn failed_job(row: &JobLogRow, line: &str) -> SearchHit {
+    let EndedJob { repository, job_id, head_sha, .. } = &row.job;
+    let name = format!("{line}: {} on {}", row.job.title(), short_sha(head_sha));
+    SearchHit { kind: HitKind::Failure, path: address::failure(repository, *job_id), name }
 }
 
 /// A line that the page of a failure shows beside the one that explains it: around that, as less certain, or as new.
@@ -678,7 +689,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test, the file or the owner of one, a branch, a job, a step or a runner, the line, the category or the rule of a failure, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a criterion, a machine, a test, the file or the owner of one, a branch, a job, a step or a runner, the line, the category or the rule of a failure, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

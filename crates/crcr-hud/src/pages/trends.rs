@@ -469,7 +469,8 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
             }
             (controls(model))
             dl.cards { div { dt { "Red commits of " @if model.branch.is_empty() { "the branch" } @else { bdi { (model.branch) } } } dd { (rate(&model.red)) " "
-                @if model.red.rate.numerator > 0 { a rel="nofollow" href=(format!("{}?rows=failing", branch_path(&model.repository, &model.branch))) { "which" } }
+                // The grid has no time spans, so these aren't the commits that are counted.
+                @if model.red.rate.numerator > 0 { a rel="nofollow" href=(format!("{}?rows=failing", branch_path(&model.repository, &model.branch))) { "newest on the grid" } }
             } }
                 @if let Some(worst) = model.workflows.first() { div { dt { "Longest time to signal" } dd {
                     @match worst.run_p95 { Some(seconds) => (duration(seconds)), None => "no data" } " " span.detail { "P95 of " bdi { (worst.name) } }
@@ -482,6 +483,7 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
             (table(model, CiGrouping::Runner))
             (table(model, CiGrouping::Job))
             p.detail { "A commit is red if one of its own runs failed in the newest attempt that has ended. The grid also shows re-runs that haven't ended, and failures of backends." }
+            p.detail { "Each attempt of a job counts, but of a backend's job on a commit only the highest attempt of the newest run." }
             p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for, or by its group if it names only that." }
         },
     )

@@ -447,6 +447,25 @@ async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_u
 }
 
 #[tokio::test]
+async fn verdict_of_a_past_span_leads_to_the_evidence_of_that_span() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let to = "2026-09-08T00:00:00Z";
+    let span = format!("?from=2026-09-01T00:00:00Z&to={to}&events=pr");
+    for path in [format!("/crcr{span}"), format!("/crcr/{AURORA}{span}")] {
+        let (_, page) = site.get(&path).await;
+        let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let levels: Vec<&str> = links.filter(|link| link.contains("/level")).collect();
+        assert!(!levels.is_empty(), "{path}: {page}");
+        for level in levels {
+            let twin = level.replacen("/crcr/", "/api/v1/repositories/", 1).replace("&amp;", "&");
+            assert_eq!(site.json(&twin).await["to"], to, "{path}: {level}");
+        }
+        let until_now = path.replace(&span, "?window=7d");
+        site.page_with(&until_now, &format!("href=\"/crcr/{AURORA}/level\"")).await;
+    }
+}
+
+#[tokio::test]
 async fn whose_fault_a_failure_is_does_not_depend_on_which_page_was_opened_first() {
     let month = || break_upstream(7, facts(7, now(), 30, 10, UPSTREAM)).facts;
     let (used, fresh) = (site(month()).await, site(month()).await);

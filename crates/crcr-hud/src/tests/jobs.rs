@@ -56,7 +56,7 @@ impl Site {
 }
 
 /// The newest failure of the red job of the branch.
-async fn red_job(site: &Site) -> u64 {
+pub(crate) async fn red_job(site: &Site) -> u64 {
     let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
     let red = grid["red"].as_array().unwrap().iter().find(|red| !red.is_null()).unwrap();
     assert_eq!(red["is_first"], true, "{red}");
@@ -182,6 +182,33 @@ async fn page_of_a_job_that_has_just_failed_fetches_itself_until_its_log_is_read
         assert!(page.contains("Nothing is known about its log yet"), "{page}");
         assert_eq!(page.contains("data-refresh"), is_refreshed, "{minutes}: {page}");
     }
+}
+
+#[tokio::test]
+async fn job_that_passed_when_it_was_run_again_is_not_to_be_run_again() {
+    let site = site(vec![]).await;
+    let attempt = |id: u64, attempt: u64, conclusion: &str| {
+        let job = json!({
+            "id": id, "run_id": 9, "run_attempt": attempt, "name": "test", "workflow_name": "CI",
+            "status": "completed", "conclusion": conclusion, "head_sha": "c3".repeat(20),
+            "head_branch": "topic",
+        });
+        ("workflow_job", 60, json!({ "workflow_job": job }))
+    };
+    site.add_webhooks(vec![attempt(1, 1, "failure"), attempt(2, 2, "failure")]).await;
+    for kind in ["failure", "panel"] {
+        let page = format!("/{kind}/{UPSTREAM}/1");
+        let page = site.page_with(&page, "Run it again on GitHub").await;
+        assert!(!page.contains("Passed in attempt"), "{page}");
+    }
+    site.add_webhooks(vec![attempt(3, 3, "success")]).await;
+    let link = format!("<a href=\"/failure/{UPSTREAM}/3\">Passed in attempt 3</a>");
+    for (kind, id) in [("failure", 1), ("failure", 2), ("panel", 1)] {
+        let page = site.page_with(&format!("/{kind}/{UPSTREAM}/{id}"), &link).await;
+        assert!(!page.contains("Run it again"), "{page}");
+    }
+    let (_, page) = site.get(&format!("/failure/{UPSTREAM}/3")).await;
+    assert!(!page.contains("Passed in attempt"), "{page}");
 }
 
 #[tokio::test]

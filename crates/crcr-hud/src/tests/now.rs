@@ -1,5 +1,6 @@
 //! What needs somebody now: blocked pull requests, red branches, backends, the relay.
 
+use crcr_domain::results::Criterion;
 use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_standin::generate::UpstreamCi;
 
@@ -428,6 +429,19 @@ async fn each_text_of_the_first_page_is_found_by_the_search() {
     }
     for backend in now["failing"].as_array().unwrap() {
         texts.push(text(&backend["repo"]));
+        let query = format!("/api/v1/repositories/{}/level", text(&backend["repo"]));
+        let review = site.json(&query).await;
+        let of_review = review["evidence"].as_array().unwrap().iter();
+        let failing: Vec<_> = of_review.filter(|item| item["verdict"] == "not_met").collect();
+        assert!(!failing.is_empty(), "{review}");
+        for item in failing {
+            let criterion: Criterion = serde_json::from_value(item["criterion"].clone()).unwrap();
+            let title = criterion.title();
+            let path = format!("/search?q={}", title.replace(' ', "+"));
+            let start = format!("{}: {title} ", text(&backend["repo"]));
+            site.page_with(&path, &start).await;
+            texts.push(title.to_owned());
+        }
         texts.extend(backend["oncalls"].as_array().unwrap().iter().map(text));
     }
     assert!(texts.len() > 15, "{texts:?}");

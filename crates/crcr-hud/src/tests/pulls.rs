@@ -327,6 +327,38 @@ async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
 }
 
 #[tokio::test]
+async fn counts_of_a_backends_pull_requests_are_those_of_the_rows() {
+    let mut facts = branched(2, true);
+    let of_aurora = facts.iter().find_map(|fact| match fact {
+        Fact::Dispatch(sent) if sent.pull_request == Some(7) => Some(sent.clone()),
+        _ => None,
+    });
+    let repo = "basalt-example/torch-basalt".to_owned();
+    facts.push(Fact::Dispatch(DispatchFact { repo, ..of_aurora.unwrap() }));
+    let site = site(facts).await;
+    for query in ["backend=basalt", "backend=basalt&show=blocked"] {
+        let found = site.json(&format!("/api/v1/pulls?{query}")).await;
+        let blocked = found["pulls"].as_array().unwrap();
+        assert_eq!(blocked.len(), 1, "{query}: {found}");
+        assert_eq!(blocked[0]["blocked_by"], json!([AURORA]), "{query}");
+        assert_eq!(found["counts"][0], json!(["blocked", 1]), "{query}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn pull_requests_of_a_backend_at_a_low_level_are_not_said_to_be_none() {
+    let site = site(branched(2, true)).await;
+    let page = site.page_with("/prs?backend=cedar", "Only backends at L3 and L4 are listed").await;
+    let cedar = "<bdi>cedar-example/torch-cedar</bdi></a> is at L2";
+    assert!(page.contains(cedar) && !page.contains("No open pull request matches"), "{page}");
+    for others in ["no-such", "aurora&author=nobody"] {
+        let page = format!("/prs?backend={others}");
+        let page = site.page_with(&page, "No open pull request matches").await;
+        assert!(!page.contains("Only backends at"), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn results_of_an_older_head_block_no_newer_one_that_nobody_was_told_of() {
     let site = site(branched(2, true)).await;
     let newer = "e9".repeat(20);

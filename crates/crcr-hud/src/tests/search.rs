@@ -111,6 +111,66 @@ async fn title_of_a_commit_or_a_branch_hides_no_step_machine_failure_or_test() {
 }
 
 #[tokio::test]
+async fn test_that_passed_when_its_job_was_run_again_leads_to_no_empty_page() {
+    let (_, attempt) = of_aurora();
+    let failed_test = |name: &str| FailedTest { name: name.to_owned(), ..FailedTest::default() };
+    let run = |run_attempt: u32, conclusion: Conclusion, failed: Vec<FailedTest>| {
+        let state = JobState::Completed(conclusion);
+        let mut row = AttemptFact { run_attempt, state, ..attempt.clone() };
+        row.details.failed_tests = failed;
+        Fact::Attempt(Box::new(row))
+    };
+    let first = vec![failed_test("test_odd"), failed_test("test_even")];
+    let second = vec![failed_test("test_even")];
+    let (failure, success) = (Conclusion::Failure, Conclusion::Success);
+    for (end, last, is_listed) in [(failure, second, true), (success, vec![], false)] {
+        let site = site(vec![run(1, failure, first.clone()), run(2, end, last)]).await;
+        let found = site.json("/api/v1/search?q=test_odd").await;
+        assert_eq!((&found["page"], &found["hits"]), (&json!(null), &json!([])), "{found}");
+        let found = site.json("/api/v1/search?q=test_even").await;
+        assert_eq!(found["page"].is_string(), is_listed, "{found}");
+        if let Some(page) = found["page"].as_str() {
+            let listed = site.json(&format!("/api/v1{page}")).await;
+            assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "{page}: {listed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn line_of_several_failed_jobs_leads_to_each_of_them() {
+    let site = site(vec![]).await;
+    let jobs: Vec<JobLogRow> = [81, 82].map(log_of).into();
+    site.hud.results.put_job_logs(jobs).await.unwrap();
+    let found = site.json("/api/v1/search?q=an+odd+warning").await;
+    assert_eq!(found["page"], json!(null), "{found}");
+    let hits = found["hits"].as_array().unwrap();
+    let mut paths: Vec<_> = hits.iter().map(|hit| hit["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, [81, 82].map(|job| format!("/failure/{UPSTREAM}/{job}")), "{found}");
+    let name = format!("Nightly / wheel on {}", "b7".repeat(5));
+    assert!(found["hits"][0]["name"].as_str().unwrap().ends_with(&name), "{found}");
+}
+
+#[tokio::test]
+async fn run_of_a_backend_leads_to_the_commit_that_it_reported_on() {
+    let Fact::Attempt(row) = pushed("c4", Conclusion::Failure) else { panic!("it is an attempt") };
+    let row = AttemptFact { run_id: "901421".to_owned(), ..*row };
+    let site = site(vec![Fact::Attempt(Box::new(row))]).await;
+    let commit = format!("/commit/{}", "c4".repeat(20));
+    for (address, page) in [
+        (format!("{AURORA}/actions/runs/901421"), commit.clone()),
+        (format!("{AURORA}/actions/runs/901421/job/7"), commit.clone()),
+        (format!("{AURORA}/actions/runs/901422"), format!("/crcr/{AURORA}")),
+        ("basalt-example/torch-basalt/actions/runs/901421".to_owned(), String::new()),
+    ] {
+        let found = site.json(&format!("/api/v1/search?q=https://github.com/{address}")).await;
+        let page = if page.is_empty() { "/crcr/basalt-example/torch-basalt" } else { &*page };
+        assert_eq!(found["page"], page, "{address}: {found}");
+    }
+    site.page_with(&commit, AURORA).await;
+}
+
+#[tokio::test]
 async fn each_step_of_a_job_is_one_hit_however_often_the_job_ran() {
     let site = site_with_a_telling_title().await;
     let found = site.json("/api/v1/search?q=the+wheel").await;

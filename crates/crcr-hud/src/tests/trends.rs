@@ -37,6 +37,8 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    let newest = "/main?rows=failing\">newest on the grid</a>";
+    site.page_with("/trends?window=30d", newest).await;
     // An hour is shown in the reader's time, and a day is one of UTC.
     assert!(
         page.contains("<th scope=\"row\" data-hour=\"2026-09-15T12:00:00Z\">09-15 12:00 UTC"),
@@ -110,6 +112,25 @@ async fn each_count_of_ended_jobs_leads_to_a_list_of_as_many() {
         let (status, page) = site.get(&format!("/jobs?{wrong}")).await;
         let name = wrong.split('=').next().unwrap();
         assert!(status == 400 && page.contains(&format!("`{name}`")), "{wrong}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn each_page_says_which_attempts_it_counts() {
+    let site = site(vec![]).await;
+    let of_record = "Rates count one attempt per job and commit: the highest attempt";
+    let each = "Each attempt of a job counts";
+    let backend = format!("/crcr/{AURORA}");
+    for (path, said, other) in [
+        ("/trends", each, of_record),
+        ("/jobs", "each attempt that passed or failed", of_record),
+        ("/crcr", of_record, each),
+        (&*backend, of_record, each),
+        ("/reported", of_record, each),
+        ("/tests", "Times are UTC.", of_record),
+    ] {
+        let page = site.page_with(path, said).await;
+        assert!(!page.contains(other), "{path}: {page}");
     }
 }
 

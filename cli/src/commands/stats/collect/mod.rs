@@ -4,6 +4,8 @@
 //! the event or the API, nothing in an artifact is executed, and no file is written by a name from an
 //! artifact.
 
+mod archive;
+mod known_reports;
 mod read;
 mod rows;
 mod summary;
@@ -78,6 +80,7 @@ pub async fn run(args: &CollectArgs, env: &Env, printer: &Printer) -> Outcome {
     let (sender, receiver) = mpsc::channel(WAITING_REPORTS);
     let mut reader = ReportReader::new(run.clone(), is_fork, jobs, sender);
     reader.job.clone_from(&args.job);
+    reader.is_attempt_chosen = args.dir.is_none() || args.run_attempt.is_some();
     let quarantine = read_committed(args.quarantine_file.as_deref(), env, printer);
     let mut writer = RowWriter::new(run.clone(), files, results, quarantine);
     let write = async {

@@ -4,8 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,9 +13,8 @@ use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, JunitError, MAX_OF_ONE_CLASS, REPORT_EXTENSIONS, TestReport, attempt_of,
-    is_compressed_report, join_spread_attempts, last_attempt_of, of_one_class,
-    outermost_class_report,
+    JunitError, TestReport, has_extension, is_report_file, join_spread_attempts, last_attempt_of,
+    of_one_class, outermost_class_report, unread_file,
 };
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
@@ -26,19 +24,16 @@ use jiff::SignedDuration;
 use serde::Serialize;
 use tokio::sync::mpsc::Sender;
 
-/// Files of one artifact, those in zips in it included.
-const MAX_MEMBERS: u64 = 200_000;
-const MAX_UNPACKED_BYTES: u64 = 4 << 30;
-/// Unpacked size to packed size, of an artifact that a fork may have made.
-const MAX_RATIO: u64 = 1_000;
+use super::archive::{
+    Archive, ArchiveError, LAST_ATTEMPT, ReportAttempts, attempt_number, is_other_data,
+    read_with_attempts, survey, unpack,
+};
+use super::known_reports::{KnownReports, ReportLocation, content_of, hash_of};
+
 const MAX_ROWS_PER_RUN: u64 = 10_000_000;
 /// Of one artifact. More files are only counted.
 const MAX_LISTED: u64 = 100;
 const MAX_MISSING_PER_ARTIFACT: usize = 1_000;
-/// Larger files are unpacked on a thread of their own while they are read.
-const SMALL_FILE_BYTES: u64 = 1 << 20;
-/// The name of Bazel's report. Beside it, and beside one in TRX, those of earlier attempts can be.
-const LAST_ATTEMPT: &str = "test.xml";
 const MAX_LABEL_CHARS: usize = 300;
 /// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
 const ZONES: SignedDuration = SignedDuration::from_hours(14);
@@ -64,21 +59,14 @@ pub struct ReportReader {
     listed: u64,
     /// Jobs with a row that failed.
     failed_jobs: HashSet<u64>,
-    /// Of reports in folders and artifacts; the same report can be in two of them.
-    reports: HashSet<u64>,
-    /// Hashes of the tests of reports, by the name of their file, and where the first one is.
-    contents: HashMap<(String, u64), ReportLocation>,
+    known: KnownReports,
     /// Jobs that failed as they say themselves, and artifacts with a row that failed.
     told_failed: Vec<ReportSource>,
     failed_artifacts: HashSet<Arc<str>>,
     /// Of reports whose artifact doesn't name one.
     pub job: Option<String>,
-}
-
-#[derive(Clone, Copy)]
-struct ReportLocation {
-    is_in_zip: bool,
-    is_in_artifact: bool,
+    /// Whether somebody said which attempt is collected. Artifacts of others aren't named then.
+    pub is_attempt_chosen: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,11 +99,11 @@ impl ReportReader {
             unlisted: 0,
             listed: 0,
             failed_jobs: HashSet::new(),
-            reports: HashSet::new(),
-            contents: HashMap::new(),
+            known: KnownReports::default(),
             told_failed: vec![],
             failed_artifacts: HashSet::new(),
             job: None,
+            is_attempt_chosen: false,
         }
     }
 
@@ -162,17 +150,24 @@ impl ReportReader {
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
             let name = entry.file_name().to_string_lossy().into_owned();
+            self.listed = 0;
+            let is_zip = has_extension(&name, "zip");
+            if (kind.is_dir() || is_zip) && self.is_of_other_attempt(&display(&path), &name) {
+                continue;
+            }
             let own = ReportArtifact::parse(&name, self.run.run_attempt);
             if kind.is_dir() {
                 self.read_subfolder(root, &path, own.as_ref().unwrap_or(artifact))?;
-            } else if kind.is_file() && has_extension(&name, "zip") {
+            } else if kind.is_file() && is_zip {
                 let artifact = own.as_ref().unwrap_or(artifact);
                 match File::open(&path) {
                     Ok(file) => self.read_archive(&display(&path), artifact, file.into())?,
                     Err(error) => self.quarantine(&display(&path), &error),
                 }
-            } else if kind.is_file() && is_report(&name) && name != MANIFEST_FILE {
-                self.listed = 0;
+            } else if kind.is_file() && name == MANIFEST_FILE {
+                let shown = display(&path).replace('\\', "/");
+                self.read_manifest_file(&shown, &path, artifact)?;
+            } else if kind.is_file() && is_report_file(&name) {
                 let shown = display(&path).replace('\\', "/");
                 let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|of| of.is_file());
                 if last_attempt_of(&shown).is_some_and(|last| is_file(&root.join(last))) {
@@ -183,12 +178,12 @@ impl ReportReader {
                     continue;
                 }
                 self.read_files(&[(shown, path)], artifact)?;
-            } else if kind.is_file() && is_compressed_report(&name) {
-                self.listed = 0;
-                self.quarantine(&display(&path), &COMPRESSED_REPORT);
+            } else if let Some(why) = unread_member(&name, kind.is_symlink()) {
+                self.quarantine(&display(&path), &why);
             }
         }
         for group in of_one_class(of_surefire.into_iter(), |(shown, _)| shown.as_str()) {
+            self.listed = 0;
             self.read_files(&group, artifact)?;
         }
         Ok(())
@@ -264,15 +259,22 @@ impl ReportReader {
             return Ok(());
         }
         let shown = format!("{name}/{}", entry.path);
-        let kind = match (&*entry.path, entry.kind) {
+        let kind = match (file_name(&entry.path), entry.kind) {
+            (_, EntryKind::Folder) => return Ok(()),
             (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
-            (path, EntryKind::File) if is_report(path) => MemberKind::Report,
-            (path, EntryKind::File) if has_extension(path, "zip") && is_outer => MemberKind::Zip,
-            (path, EntryKind::File) if is_compressed_report(path) => {
-                self.quarantine(&shown, &COMPRESSED_REPORT);
+            (name, EntryKind::File) if is_report_file(name) => MemberKind::Report,
+            (name, EntryKind::File) if has_extension(name, "zip") && is_outer => {
+                if self.is_of_other_attempt(&shown, name) {
+                    return Ok(());
+                }
+                MemberKind::Zip
+            }
+            (name, kind) => {
+                if let Some(why) = unread_member(name, kind == EntryKind::Symlink) {
+                    self.quarantine(&shown, &why);
+                }
                 return Ok(());
             }
-            _ => return Ok(()),
         };
         // No file of this name is written, but a name that points outside its folder is an attack or damage.
         let path = match paths::check(&entry.path) {
@@ -287,8 +289,7 @@ impl ReportReader {
             MemberKind::Manifest => self.read_manifest(zip, entry, &shown, artifact, archive)?,
             MemberKind::Zip => match unpack(zip, entry, archive) {
                 Ok(file) => {
-                    let base = path.rsplit('/').next().unwrap_or(&path);
-                    let own = ReportArtifact::parse(base, self.run.run_attempt);
+                    let own = ReportArtifact::parse(file_name(&path), self.run.run_attempt);
                     let artifact = match artifact.label.is_empty() {
                         true => own.as_ref().unwrap_or(artifact),
                         false => artifact,
@@ -358,19 +359,18 @@ impl ReportReader {
         Ok(())
     }
 
-    /// Whether a report beside the zips is one of those in them. Two in folders are of two jobs, although tests that take
-    /// no time look the same in both.
-    fn is_repeated(&mut self, path: &str, at: ReportLocation, cases: &[TestCase]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        for case in cases {
-            (&*case.suite, &*case.classname, &case.name, case.result).hash(&mut hasher);
-            case.time.map(f64::to_bits).hash(&mut hasher);
+    /// Whether an artifact is of another attempt, as its name says.
+    fn is_of_other_attempt(&mut self, shown: &str, name: &str) -> bool {
+        let collected = self.run.run_attempt;
+        let attempt = ReportArtifact::attempt(name).filter(|attempt| *attempt != collected);
+        let Some(attempt) = attempt else { return false };
+        if !self.is_attempt_chosen {
+            let why = format!(
+                "it is of attempt {attempt}, and attempt {collected} is collected: choose one by `--run-attempt`"
+            );
+            self.quarantine(shown, &why);
         }
-        let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-        let first = *self.contents.entry((name, hasher.finish())).or_insert(at);
-        first.is_in_zip != at.is_in_zip
-            && !(first.is_in_artifact && at.is_in_artifact)
-            && !cases.is_empty()
+        true
     }
 
     fn add_report(
@@ -380,15 +380,17 @@ impl ReportReader {
         path: &str,
         report: TestReport,
     ) -> Result<(), ReceiverGone> {
-        let source = self.source(artifact, path);
-        if !self.reports.insert(source.report_id) {
-            self.quarantine(shown, &"the same report was read already");
+        let mut source = self.source(artifact, path);
+        let content = content_of(&report);
+        if let Err(why) = self.known.claim(&mut source, shown, content) {
+            self.quarantine(shown, &why);
             return Ok(());
         }
         // What is in a zip is shown with the name of the zip.
         let location =
             ReportLocation { is_in_zip: shown != path, is_in_artifact: !artifact.label.is_empty() };
-        if self.jobs.is_none() && self.is_repeated(path, location, &report.cases) {
+        let has_tests = !report.cases.is_empty();
+        if self.jobs.is_none() && has_tests && self.known.is_repeated(path, location, content) {
             self.quarantine(shown, &"the same report is there twice, in a folder and in a zip");
             return Ok(());
         }
@@ -436,36 +438,73 @@ impl ReportReader {
             }
             json.write_all(part)
         });
-        let manifest = read.map_err(|error| error.to_string());
-        let manifest =
-            manifest.and_then(|()| JobManifest::parse(&json).map_err(|error| error.to_string()));
-        match manifest {
-            Ok(manifest) => {
-                if self.jobs.is_none() && manifest.job_status.as_deref() == Some("failure") {
-                    let mut source = self.source(artifact, &format!("{MANIFEST_FILE}/job"));
-                    if let Some(job) = manifest.job.as_deref().filter(|_| artifact.label.is_empty())
-                    {
-                        source.job = limited(job).into();
-                    }
-                    self.told_failed.push(source);
-                }
-                let missing =
-                    manifest.missing.into_iter().take(MAX_MISSING_PER_ARTIFACT).map(|pattern| {
-                        let why = "this report is expected, and the job didn't write it".to_owned();
-                        lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
-                    });
-                let missing: Vec<_> = missing.collect();
-                if missing.is_empty() {
-                    return Ok(());
-                }
-                let source = self.source(artifact, MANIFEST_FILE);
-                self.send(source, missing)
-            }
+        match read {
+            Ok(()) => self.add_manifest(shown, artifact, &json),
             Err(error) => {
                 self.quarantine(shown, &error);
                 Ok(())
             }
         }
+    }
+
+    /// Reads that of a pack that was unpacked.
+    fn read_manifest_file(
+        &mut self,
+        shown: &str,
+        path: &Path,
+        artifact: &ReportArtifact,
+    ) -> Result<(), ReceiverGone> {
+        let mut json = vec![];
+        let read = File::open(path)
+            .and_then(|file| file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut json));
+        match read {
+            Ok(_) => self.add_manifest(shown, artifact, &json),
+            Err(error) => {
+                self.quarantine(shown, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_manifest(
+        &mut self,
+        shown: &str,
+        artifact: &ReportArtifact,
+        json: &[u8],
+    ) -> Result<(), ReceiverGone> {
+        let mut source = self.source(artifact, MANIFEST_FILE);
+        let parsed = JobManifest::parse(json).map_err(|error| error.to_string());
+        let content = hash_of(json);
+        let claimed = parsed.and_then(|manifest| {
+            self.known.claim(&mut source, shown, content).map_err(str::to_owned)?;
+            Ok(manifest)
+        });
+        let manifest = match claimed {
+            Ok(manifest) => manifest,
+            Err(why) => {
+                self.quarantine(shown, &why);
+                return Ok(());
+            }
+        };
+        if self.jobs.is_none() && manifest.job_status.as_deref() == Some("failure") {
+            let mut source = self.source(artifact, &format!("{MANIFEST_FILE}/job"));
+            if let Some(job) = manifest.job.as_deref().filter(|_| artifact.label.is_empty()) {
+                source.job = limited(job).into();
+            }
+            // No other one has this content, or the manifest itself would be known.
+            if self.known.claim(&mut source, &format!("{shown}/job"), content).is_ok() {
+                self.told_failed.push(source);
+            }
+        }
+        let missing = manifest.missing.into_iter().take(MAX_MISSING_PER_ARTIFACT).map(|pattern| {
+            let why = "this report is expected, and the job didn't write it".to_owned();
+            lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
+        });
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.send(source, missing)
     }
 
     /// A row for each failed job that has no row which failed. To be called at the end.
@@ -567,122 +606,6 @@ fn earlier_attempts(last: &Path) -> Vec<TestReport> {
     paths.filter_map(|path| TestReport::read(File::open(folder.join(path)).ok()?).ok()).collect()
 }
 
-fn attempt_number(path: &str) -> Option<u32> {
-    attempt_of(path).map(|(_, number)| number)
-}
-
-/// Reads a zip's directory. No entry gives more than that announces, so whether it is too much is decided before
-/// anything is unpacked.
-fn survey(
-    zip: &ZipReader,
-    packed: u64,
-    is_fork: bool,
-    archive: &mut Archive,
-) -> Result<ReportAttempts, ArchiveError> {
-    let before = archive.unpacked;
-    let mut attempts = ReportAttempts::default();
-    zip.entries(|entry| {
-        archive.members += 1;
-        archive.unpacked = archive.unpacked.saturating_add(entry.size);
-        if archive.members > MAX_MEMBERS {
-            return Err(ArchiveError::Cap("members", "more than 200,000 files"));
-        }
-        if archive.unpacked > MAX_UNPACKED_BYTES {
-            return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
-        }
-        match last_attempt_of(&entry.path) {
-            _ if entry.kind != EntryKind::File => {}
-            Some(last) => attempts.earlier.entry(last).or_default().push(entry),
-            None if entry.path.ends_with(LAST_ATTEMPT) || has_extension(&entry.path, "trx") => {
-                attempts.last.insert(entry.path);
-            }
-            None => {
-                if let Some(class) = outermost_class_report(&entry.path) {
-                    attempts.of_class.entry(class.to_owned()).or_default().push(entry);
-                }
-            }
-        }
-        Ok(())
-    })?;
-    attempts.of_class.retain(|_, group| (2..=MAX_OF_ONE_CLASS).contains(&group.len()));
-    attempts.earlier.retain(|last, _| attempts.last.contains(last));
-    for earlier in attempts.earlier.values_mut() {
-        earlier.sort_by_key(|entry| Reverse(attempt_number(&entry.path)));
-    }
-    if is_fork && (archive.unpacked - before) / packed.max(1) > MAX_RATIO {
-        return Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times"));
-    }
-    Ok(attempts)
-}
-
-/// The report in a zip, with what the reports of its earlier attempts say.
-fn read_with_attempts(
-    zip: &ZipReader,
-    entry: &ZipEntry,
-    attempts: &mut ReportAttempts,
-    buffers: &mut ReadBuffers,
-) -> Result<Option<TestReport>, String> {
-    let Some(mut report) = read_member(zip, entry, buffers)? else { return Ok(None) };
-    for attempt in attempts.earlier.remove(&entry.path).unwrap_or_default() {
-        if let Ok(Some(earlier)) = read_member(zip, &attempt, buffers) {
-            report.add_earlier_attempt(earlier);
-        }
-    }
-    Ok(Some(report))
-}
-
-/// The report in a zip; `None` for other data, such as JSON without tests.
-fn read_member(
-    zip: &ZipReader,
-    entry: &ZipEntry,
-    buffers: &mut ReadBuffers,
-) -> Result<Option<TestReport>, String> {
-    let told = |report: Result<TestReport, JunitError>| match report {
-        Ok(report) => Ok(Some(report)),
-        Err(error) if is_other_data(&entry.path, &error) => Ok(None),
-        Err(error) => Err(error.to_string()),
-    };
-    if entry.size <= SMALL_FILE_BYTES {
-        let mut bytes = Vec::with_capacity(entry.size as usize);
-        zip.read_content(entry, buffers, |part| bytes.write_all(part))
-            .map_err(|error| error.to_string())?;
-        return told(TestReport::read(&*bytes));
-    }
-    let (reader, mut writer) = io::pipe().map_err(|error| error.to_string())?;
-    std::thread::scope(|scope| {
-        let unpacking =
-            scope.spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
-        // A file that turns out to be broken at its end hasn't given rows by then.
-        let report = told(TestReport::read(reader));
-        if matches!(report, Ok(None)) {
-            return report;
-        }
-        let unpacked = match unpacking.join() {
-            Ok(Err(ZipReadError::Io(_))) | Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("it can't be unpacked".to_owned()),
-        };
-        unpacked.and(report)
-    })
-}
-
-/// What has been read of an artifact, with the zips in it.
-struct Archive {
-    members: u64,
-    unpacked: u64,
-    buffers: ReadBuffers,
-}
-
-/// Reports in a zip of which there may be several attempts.
-#[derive(Default)]
-struct ReportAttempts {
-    /// The reports of earlier attempts, by the path of the last one, the newest first.
-    earlier: HashMap<String, Vec<ZipEntry>>,
-    last: HashSet<String>,
-    /// Surefire's reports of a class and of those nested in it, until they are read.
-    of_class: HashMap<String, Vec<ZipEntry>>,
-}
-
 /// A zip whose directory was read.
 #[derive(Clone, Copy)]
 struct OpenedZip<'a> {
@@ -697,14 +620,6 @@ enum MemberKind {
     Report,
     Manifest,
     Zip,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum ArchiveError {
-    #[error("cap `{0}`: {1}")]
-    Cap(&'static str, &'static str),
-    #[error(transparent)]
-    Zip(#[from] ZipReadError),
 }
 
 enum ReadError {
@@ -724,26 +639,17 @@ impl From<ReceiverGone> for ReadError {
     }
 }
 
-/// Unpacks a zip in a zip into a file without a name.
-fn unpack(zip: &ZipReader, entry: &ZipEntry, archive: &mut Archive) -> Result<File, ZipReadError> {
-    let mut file = tempfile::tempfile()?;
-    zip.read_content(entry, &mut archive.buffers, |part| file.write_all(part))?;
-    Ok(file)
+/// Why a file isn't read that looks like a report or an archive.
+fn unread_member(name: &str, is_link: bool) -> Option<&'static str> {
+    if is_link && (is_report_file(name) || has_extension(name, "zip")) {
+        return Some("it is a symbolic link, which isn't followed");
+    }
+    let is_zip = has_extension(name, "zip");
+    is_zip.then_some("a zip in a zip in a zip isn't read: unpack it first").or(unread_file(name))
 }
 
-fn is_report(name: &str) -> bool {
-    REPORT_EXTENSIONS.iter().any(|extension| has_extension(name, extension))
-}
-
-/// Whether a file, such as JSON, is known to have no tests. Results of a tool whose JSON or TAP isn't read are named.
-fn is_other_data(name: &str, error: &JunitError) -> bool {
-    matches!(error, JunitError::OtherFile(other) if other.has_no_tests())
-        && !has_extension(name, "xml")
-        && !has_extension(name, "trx")
-}
-
-fn has_extension(name: &str, extension: &str) -> bool {
-    Path::new(name).extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// The start of a text that a stranger may have written.

@@ -10,7 +10,10 @@ use quick_xml::events::BytesStart;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, LinterReport, OpenSuite, without_versions, without_worker};
+use crate::junit::suites::{
+    CaseMarks, LinterReport, OpenSuite, without_versions, without_versions_of_kotlin,
+    without_worker,
+};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, path_of_place, shared, shorten, status_result};
@@ -137,6 +140,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         // Codeception and old PHPUnit have no `classname`.
         if let Some(class) = class.filter(|_| open.case.classname.is_empty()) {
             open.case.classname = class.into();
+        }
+        if let Some(name) = without_versions_of_kotlin(&open.case.name) {
+            open.case.name = name;
         }
         if self.is_root_plain && &*open.case.classname == "test" {
             self.replace_class_of_node(&mut open.case);
@@ -393,13 +399,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             message_text: LimitedText::default(),
             text: LimitedText::default(),
         };
-        self.each_attribute(tag, line, ["message", "type", "exception-type"], |this, key, raw| {
+        // cocotb 2 writes `error_type` with `error_msg`, or `msg`.
+        let wanted = ["message", "type", "exception-type", "error_type", "error_msg", "msg"];
+        self.each_attribute(tag, line, wanted, |this, key, raw| {
             let value = LimitedText::of_attribute(raw, &mut this.flaws);
             let value = Some(value).filter(|value| !value.trim().is_empty());
-            if key == "message" {
-                detail.message = value;
-            } else {
-                detail.type_name = value;
+            match key {
+                "message" => detail.message = value.or(detail.message.take()),
+                "error_msg" | "msg" => detail.message = detail.message.take().or(value),
+                "error_type" => detail.type_name = detail.type_name.take().or(value),
+                _ => detail.type_name = value.or(detail.type_name.take()),
             }
         });
         // godog writes each step that it skips as an error, and counts none of them.

@@ -450,13 +450,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         wanted: [&'static str; N],
         mut each: impl FnMut(&mut Self, &'static str, &str),
     ) {
-        let mut seen = [false; N];
+        let (mut seen, mut is_broken) = ([false; N], false);
         let mut attributes = tag.attributes();
         for attribute in attributes.with_checks(false) {
             let Attribute { key, value } = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {
                     self.note_attribute(&error, line);
+                    is_broken = true;
                     continue;
                 }
             };
@@ -471,6 +472,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 continue;
             }
             each(self, wanted[at], &value);
+        }
+        if is_broken && holds_tags(tag.attributes_raw()) {
+            let message = "a quote in an attribute isn't escaped, and hides the elements behind it";
+            self.findings.add(JunitRule::Malformed, line, message);
         }
         let flaws = std::mem::take(&mut self.flaws);
         self.note_flaws(flaws, line);
@@ -601,6 +606,13 @@ fn known_name(name: &str) -> Option<&'static str> {
         "flakyError",
     ];
     NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name) && *known != name)
+}
+
+/// Whether the attributes of a tag have tags of results in them.
+fn holds_tags(attributes: &str) -> bool {
+    ["</", "<test", "<failure", "<error", "<UnitTestResult"]
+        .iter()
+        .any(|tag| attributes.contains(tag))
 }
 
 fn looks_like_result(name: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use crcr_domain::ci_data::test_run::{CUT_MARK, MAX_TEXT_BYTES, TestResult};
 
-use super::super::{JunitError, JunitGrade, JunitRule, TestReport};
+use super::super::{JunitError, JunitGrade, JunitRule, TestReport, is_report_file, unread_file};
 use super::{only, read, refusal, results, rules, suite};
 
 #[test]
@@ -469,5 +469,33 @@ fn arbitrary_damage_never_panics_and_never_adds_tests() {
             bytes.remove(at);
             let _ = TestReport::read(&bytes[..]);
         }
+    }
+}
+
+#[test]
+fn quote_that_is_not_escaped_and_hides_a_failed_test_makes_a_report_invalid() {
+    let hidden = read(
+        "<testsuite name='s'>\n<testcase name=\"5\" pipe\" time=\"1\"/>\n\
+         <testcase name=\"b\" time=\"1\"><failure message=\"boom\"/></testcase>\n\
+         <testcase name=\"6\" pipe\" time=\"1\"/>\n</testsuite>",
+    );
+    assert_eq!(hidden.tally.failures, 0, "{:?}", hidden.cases);
+    assert!(rules(&hidden).contains(&(JunitRule::Malformed, 2)), "{:?}", rules(&hidden));
+    assert_eq!(hidden.grade(), JunitGrade::Invalid);
+    let harmless = read("<testsuite><testcase time=1 name='c'/></testsuite>");
+    assert_eq!(harmless.grade(), JunitGrade::Suboptimal);
+}
+
+#[test]
+fn names_of_reports_have_any_capitals_and_what_looks_like_one_and_is_not_read_says_why() {
+    for name in ["a.xml", "x/RESULTS.TRX", "a.Xml", "go.ndjson", "go.JSON"] {
+        assert!(is_report_file(name), "{name}");
+        assert_eq!(unread_file(name), None, "{name}");
+    }
+    for name in ["a.tar.gz", "A.TGZ", "a.7z", "b.junit", "a.xml.gz"] {
+        assert!(!is_report_file(name) && unread_file(name).is_some(), "{name}");
+    }
+    for name in ["go-test.log", "xml", "a.txt", "b.ndjson.zst"] {
+        assert!(!is_report_file(name) && unread_file(name).is_none(), "{name}");
     }
 }

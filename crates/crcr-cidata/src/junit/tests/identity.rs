@@ -284,3 +284,24 @@ fn rspec_suite_of_any_process_of_parallel_tests_is_one_suite() {
     }
     assert_eq!(&*of("rspec-rails2").suite, "rspec-rails2");
 }
+
+#[test]
+fn test_is_the_same_one_after_an_update_of_the_browser_that_kotlin_names() {
+    let name = |name: &str| {
+        only(format!(
+            "<testsuite name='s'><testcase name='{name}' classname='c' time='1'/></testsuite>"
+        ))
+        .name
+    };
+    assert_eq!(
+        name("adds[js, browser, ChromeHeadless143.0.0.0, Linux0.0.0]"),
+        "adds[js, browser, ChromeHeadless, Linux]"
+    );
+    assert_eq!(
+        name("adds[wasmJs, browser, Firefox140.0, Mac OS 10.15.7]"),
+        "adds[wasmJs, browser, Firefox, Mac OS]"
+    );
+    for other in ["adds[js, node]", "adds[js, browser]", "adds[1.5, 2.5, 3.5]", "adds [x1.0]"] {
+        assert_eq!(name(other), other);
+    }
+}

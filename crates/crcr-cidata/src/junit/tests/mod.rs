@@ -1,5 +1,6 @@
 mod files;
 mod identity;
+mod messages;
 mod reruns;
 mod results;
 mod skips;

@@ -81,6 +81,32 @@ fn error_of_a_step_that_passed_is_found_if_no_green_run_has_it() {
 }
 
 #[test]
+fn rule_does_not_decide_about_a_line_that_the_green_run_has_too() {
+    let oom = "config 17 skipped: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+    let log = |in_first: &str, in_second: &str| {
+        format!(
+            "##[group]Run pytest\n##[endgroup]\n{in_first}1 passed in 41.20s\n\
+             ##[group]Run check_perf\n##[endgroup]\n{in_second}Post job cleanup.\n"
+        )
+    };
+    let regression = "Regression: resnet50 is 23.0 % slower than main (limit: 5 %)";
+    let failed = format!("{regression}\n##[error]Process completed with exit code 1.\n");
+    let skipped = format!("{oom}\n");
+    let found = |log: &str, baseline: Option<&Baseline>| {
+        classify(log.as_bytes(), &RuleSet::starter(), baseline).unwrap().candidates.remove(0)
+    };
+    let green = green_run(&log(&skipped, "fine\n"));
+    let in_other_step = log(&skipped, &failed);
+    assert_eq!(found(&in_other_step, Some(&green)).line, regression);
+    assert_eq!(found(&in_other_step, None).line, oom);
+    // In the step that failed it may still be likely, but not by the rule alone.
+    let green = green_run(&log("", &format!("{skipped}fine\n")));
+    let in_failed_step = log("", &format!("{skipped}{failed}"));
+    assert!(found(&in_failed_step, Some(&green)).certainty_percent < 80);
+    assert_eq!(found(&in_failed_step, None).certainty_percent, 90);
+}
+
+#[test]
 fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
     let set = rules(
         &(rule("known", "known cause", "")

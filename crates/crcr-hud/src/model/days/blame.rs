@@ -124,7 +124,7 @@ async fn blame_days(
     Ok(found)
 }
 
-/// By day: the facts of all repositories, on which whose fault a failure is depends.
+/// By day: the facts of all repositories, on which whose fault a failure is depends, and their reports.
 #[derive(Default)]
 pub(crate) struct BlameRevisions(BTreeMap<i64, DayChanges>);
 
@@ -133,6 +133,8 @@ struct DayChanges {
     /// Sorted by repository.
     repos: Vec<DayRevision>,
     digest: u64,
+    /// Of the reports of all of them.
+    reports: Option<DayRevision>,
 }
 
 impl BlameRevisions {
@@ -140,9 +142,11 @@ impl BlameRevisions {
         let mut days: BTreeMap<i64, DayChanges> = BTreeMap::new();
         let window = Window::all(midnight(first), midnight(last + 2));
         for revision in hud.results.day_revisions(&window).await? {
-            // The revision without a repository is that of the reports.
-            if !revision.repo.is_empty() {
-                days.entry(revision.day).or_default().repos.push(revision);
+            let of_day = days.entry(revision.day).or_default();
+            if revision.repo.is_empty() {
+                of_day.reports = Some(revision);
+            } else {
+                of_day.repos.push(revision);
             }
         }
         for changes in days.values_mut() {
@@ -156,6 +160,14 @@ impl BlameRevisions {
     fn of_day(&self, repo: &str, day: i64) -> DayRevision {
         let changes = [day, day + 1].map(|day| self.0.get(&day).map(|changes| changes.digest));
         DayRevision { repo: repo.to_owned(), day, changes: digest_of(changes) }
+    }
+
+    /// Those of the reports on these days.
+    pub(crate) fn of_reports(
+        &self,
+        days: RangeInclusive<i64>,
+    ) -> impl Iterator<Item = DayRevision> {
+        self.0.range(days).filter_map(|(_, of_day)| of_day.reports.clone())
     }
 
     /// Differs from an earlier one if the repository has new facts of these days, or another answer to whose fault one of

@@ -275,27 +275,37 @@ pub(crate) async fn callback_outcomes(
     // Reports have one revision a day for all repositories together.
     let revisions =
         hud.results.day_revisions(&window.clone().of_repos(vec![String::new()])).await?;
+    let found = reports_of_repository(hud, &repo, revisions).await?;
+    let all = found.iter().flat_map(|(_, reports)| &**reports);
+    Ok(all.filter(|answer| window.contains(answer.at)).map(|answer| answer.outcome).collect())
+}
+
+/// One repository's reports on days of these revisions, by day, unordered.
+async fn reports_of_repository(
+    hud: &Hud,
+    repo: &str,
+    revisions: impl IntoIterator<Item = DayRevision>,
+) -> Result<Vec<(i64, Arc<Vec<ReportOutcome>>)>, PageError> {
     let mut found = vec![];
     let mut stale = StaleDays::new();
     for revision in revisions {
         let revision = DayRevision { repo: repo.to_ascii_lowercase(), ..revision };
         match hud.days.outcomes.get(&revision, &DaySlice::whole(revision.day)) {
-            Some(answers) => found.push(answers),
+            Some(answers) => found.push((revision.day, answers)),
             None => stale.entry(revision.day).or_default().push(revision),
         }
     }
     for batch in split_into_batches(stale) {
-        let days = window_of(&batch).of_repos(vec![repo.clone()]);
+        let days = window_of(&batch).of_repos(vec![repo.to_owned()]);
         let mut by_day = answers_by_day(hud, &days).await?;
         for revision in batch.into_values().flatten() {
             let answers = Arc::new(by_day.remove(&revision.day).unwrap_or_default());
-            found.push(Arc::clone(&answers));
+            found.push((revision.day, Arc::clone(&answers)));
             let slice = DaySlice::whole(revision.day);
             hud.days.outcomes.insert(revision, &slice, answers);
         }
     }
-    let all = found.iter().flat_map(|day| &**day);
-    Ok(all.filter(|answer| window.contains(answer.at)).map(|answer| answer.outcome).collect())
+    Ok(found)
 }
 
 /// From the start of the first day to the end of the last.

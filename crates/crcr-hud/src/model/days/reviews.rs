@@ -1,11 +1,9 @@
 //! The reviews of backends by the criteria of their levels, kept until a day changes.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crcr_domain::results::RepoReview;
-use crcr_domain::results::facts::CallbackOutcome;
 use crcr_domain::{AllowlistEntry, Level, RepoName};
 use crcr_results::retention::{day_of, midnight};
 use crcr_results::review::ReviewInputs;
@@ -15,7 +13,7 @@ use jiff::Timestamp;
 
 use super::blame::{BlameRevisions, blame, blame_together};
 use super::cache::{CacheScope, DaySlice};
-use super::{callback_outcomes, facts};
+use super::{callback_outcomes, facts, reports_of_repository};
 use crate::context::{Hud, PageError};
 
 /// Reviews that are read at the same time: as many as SQLite has connections for pages.
@@ -89,14 +87,11 @@ async fn own_changes(
         return Ok(None);
     }
     let days = day_of(slice.from)..=day_of(slice.to);
-    let Some(facts) = blame.of_repository(hud, &repo.key(), days) else { return Ok(None) };
-    let window = Window::all(slice.from, slice.to).of_repos(vec![repo.as_str().to_owned()]);
-    let mut reports: BTreeMap<CallbackOutcome, u64> = BTreeMap::new();
-    for outcome in callback_outcomes(hud, &window).await? {
-        *reports.entry(outcome).or_default() += 1;
-    }
-    let reports: Vec<_> =
-        reports.iter().map(|(outcome, count)| (outcome.as_str(), count)).collect();
+    let Some(facts) = blame.of_repository(hud, &repo.key(), days.clone()) else { return Ok(None) };
+    // None is ever taken back, so their number tells whether there are others.
+    let reports = reports_of_repository(hud, repo.as_str(), blame.of_reports(days)).await?;
+    let mut reports: Vec<_> = reports.iter().map(|(day, reports)| (*day, reports.len())).collect();
+    reports.sort_unstable();
     let mut changes = DefaultHasher::new();
     (facts, reports).hash(&mut changes);
     Ok(Some(changes.finish()))

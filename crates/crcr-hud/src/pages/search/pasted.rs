@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 
 use super::commit_path;
+use super::reported::reported;
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::pages::{commit, failure};
@@ -191,7 +192,29 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
         _ => {}
     }
     let is_backend = hud.entry_of(repo).is_some();
+    if let ["actions", "runs", run, ..] = rest
+        && is_backend
+        && let Some(page) = reported_by_run(hud, repo, run).await?
+    {
+        return Ok(page);
+    }
     Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
+}
+
+/// The commit or the pull request that a backend's run of the last days reported on.
+async fn reported_by_run(
+    hud: &Hud,
+    repo: &RepoName,
+    run: &str,
+) -> Result<Option<String>, PageError> {
+    let reported = reported(hud).await?;
+    let Some(row) = reported.as_ref().and_then(|reported| reported.of_run(repo, run)) else {
+        return Ok(None);
+    };
+    if commit::is_prefix(&row.head_sha) {
+        return Ok(Some(commit_path(hud, &row.upstream, &row.head_sha)));
+    }
+    Ok(row.pull_request.map(|number| address::pull(&row.upstream, number)))
 }
 
 /// The branch of `BRANCH/FOLDER/FILE`, which may have slashes: the longest that is known.

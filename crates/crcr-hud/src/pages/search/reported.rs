@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::RepoName;
 use crcr_domain::protocol::callback::FailedTest;
 use crcr_domain::results::facts::AttemptFact;
+use crcr_domain::results::jobs_by_day;
 use crcr_results::Window;
 use crcr_results::retention::midnight;
 use jiff::SignedDuration;
@@ -78,6 +80,15 @@ impl ReportedWeek {
         hits_of(HitKind::BackendJob, rows.map(hit).collect())
     }
 
+    /// The newest report of a run of a backend.
+    pub(crate) fn of_run(&self, repo: &RepoName, run_id: &str) -> Option<&AttemptFact> {
+        let rows = self
+            .facts
+            .attempts(&self.window)
+            .filter(|row| row.run_id == run_id && row.repo.eq_ignore_ascii_case(repo.as_str()));
+        rows.max_by_key(|row| row.received_at)
+    }
+
     /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
     pub(crate) fn tests(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();
@@ -95,31 +106,64 @@ impl ReportedWeek {
         })
     }
 
+    /// Of the attempts that count: `/reported` lists no others.
     fn failed_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> Vec<SearchHit> {
+        let wanted = self.wanted_tests(is_found);
+        let repos: BTreeSet<&str> = wanted.iter().map(|(repo, ..)| *repo).collect();
+        let attempts = self.facts.attempts(&self.window);
+        let attempts = attempts.filter(|row| repos.contains(&*row.repo));
+        // Which commits were replaced doesn't decide which attempts count.
+        let days = jobs_by_day(attempts, std::iter::empty(), std::iter::empty());
         let mut seen = BTreeSet::new();
         let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
-            let is_nightly = EventFilter::Nightly.includes(&row.event);
-            for test in &row.details.failed_tests {
-                let texts = (&*test.name, test.file.as_deref(), test.message.as_deref());
-                // Most fail again and again.
-                if seen.insert((&*row.repo, is_nightly, texts)) && is_found(test) {
-                    let asked = [
-                        ("backend", Some(&*row.repo)),
-                        ("test", Some(&*test.name)),
-                        ("window", Some("7d")),
-                        ("events", Some(events(is_nightly))),
-                    ];
-                    let name = format!("{}: {}", row.repo, test.name);
-                    // One page has either; most want that of pull requests.
-                    if !is_nightly || !found.contains_key(&name) {
-                        found.insert(name, address("/reported", asked));
-                    }
+        for (day, (jobs, _)) in days {
+            let counted = jobs.iter().map(|job| job.record).filter(|row| row.expected.is_none());
+            for (row, test) in counted.flat_map(failed_tests_of) {
+                let is_first = wanted.contains(&reported_test(row, test))
+                    && seen.insert((day.nightly, &*row.repo, &*test.name));
+                let name = || format!("{}: {}", row.repo, test.name);
+                // One page has either; most want that of pull requests.
+                if is_first && !(day.nightly && found.contains_key(&name())) {
+                    found.insert(name(), reported_path(row, test, day.nightly));
                 }
             }
         }
         hits_of(HitKind::BackendTest, found)
     }
+
+    fn wanted_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> BTreeSet<ReportedTest<'_>> {
+        let (mut seen, mut wanted) = (BTreeSet::new(), BTreeSet::new());
+        for (row, test) in self.facts.attempts(&self.window).flat_map(failed_tests_of) {
+            let reported = reported_test(row, test);
+            // Most fail again and again.
+            if seen.insert(reported) && is_found(test) {
+                wanted.insert(reported);
+            }
+        }
+        wanted
+    }
+}
+
+/// Its backend, its name, its file and its message.
+type ReportedTest<'a> = (&'a str, &'a str, Option<&'a str>, Option<&'a str>);
+
+fn reported_test<'a>(row: &'a AttemptFact, test: &'a FailedTest) -> ReportedTest<'a> {
+    (&row.repo, &test.name, test.file.as_deref(), test.message.as_deref())
+}
+
+fn failed_tests_of(row: &AttemptFact) -> impl Iterator<Item = (&AttemptFact, &FailedTest)> {
+    row.details.failed_tests.iter().map(move |test| (row, test))
+}
+
+/// The jobs in which a test failed.
+fn reported_path(row: &AttemptFact, test: &FailedTest, is_nightly: bool) -> String {
+    let asked = [
+        ("backend", Some(&*row.repo)),
+        ("test", Some(&*test.name)),
+        ("window", Some("7d")),
+        ("events", Some(events(is_nightly))),
+    ];
+    address("/reported", asked)
 }
 
 fn job_name(workflow: &str, job: Option<&str>) -> String {

@@ -104,12 +104,7 @@ pub(crate) async fn find(
 
 /// Has further runs waited for if this one was created later than the runs of a dispatch usually are: then GitHub is late,
 /// and whatever was listed before isn't all.
-fn note_late_run(
-    relay: &Relay,
-    dispatch: &mut Dispatch,
-    id: &str,
-    created_at: Option<Timestamp>,
-) {
+fn note_late_run(relay: &Relay, dispatch: &mut Dispatch, id: &str, created_at: Option<Timestamp>) {
     let Some((send, created_at)) = dispatch.accepted_send().zip(created_at) else { return };
     let (_, waited_until) = send.window(relay.config.run_window);
     if waited_until < created_at && created_at <= send.at + limits::LATEST_RUN {
@@ -370,11 +365,7 @@ fn run_state(run: &WorkflowRun) -> RunState {
 
 /// What GitHub says of one run.
 enum SingleRun {
-    Found {
-        run: DownstreamRun,
-        created_at: Option<Timestamp>,
-        is_missing_in_list: bool,
-    },
+    Found { run: DownstreamRun, created_at: Option<Timestamp>, is_missing_in_list: bool },
     Unreadable,
 }
 
@@ -420,8 +411,7 @@ async fn single_run(
                 let attempt = reported.or(known.map(|run| run.attempt)).unwrap_or(1);
                 Some(found(workflow, attempt, RunState::OverUnknown))
             });
-            let found =
-                |run| SingleRun::Found { run, created_at: None, is_missing_in_list: false };
+            let found = |run| SingleRun::Found { run, created_at: None, is_missing_in_list: false };
             Ok(run.map_or(SingleRun::Unreadable, found))
         }
         Err(error) => {
