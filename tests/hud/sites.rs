@@ -149,6 +149,7 @@ async fn relay(github: &StandIn, folder: &Path, store: Arc<SqliteStore>) -> Stri
     let config = Config::read(&|name| settings.get(name).cloned(), BTreeMap::new()).unwrap();
     let relay = Arc::new(Relay::new(config, store, results, Arc::new(now)).unwrap());
     relay.allowlist.refresh(&relay.app, now()).await;
+    relay.verifier.refresh(now()).await;
     relay.read_repository_files().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

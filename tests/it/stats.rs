@@ -299,8 +299,8 @@ fn report_in_capitals_is_packed_and_a_file_that_is_not_is_named() {
     let ran = run.run().expect_code(0);
     let names: Vec<_> =
         zip_files(&ran.outputs["path"]).into_iter().skip(1).map(|(name, _)| name).collect();
-    assert_eq!(names, ["test-reports/out/RESULTS.XML"]);
-    assert!(ran.stderr.contains("out/go-test.log` isn't packed: reports are"), "{}", ran.report());
+    assert_eq!(names, ["test-reports/RESULTS.XML"]);
+    assert!(ran.stderr.contains("`go-test.log` isn't packed: reports are"), "{}", ran.report());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::admin::HOME;
 use crate::allowlist::AllowlistStatus;
+use crate::callback::auth::IssuerStatus;
 use crate::queue::lanes::server_of;
 use crate::relay::Relay;
 use crate::{breaker, limits};
@@ -47,6 +48,11 @@ async fn read_now(relay: &Relay) -> Vec<RelayWarning> {
         ));
     }
     found.extend(of_allowlist(&relay.allowlist.status()));
+    let without_keys = relay.issuers().into_iter().filter(IssuerStatus::is_missing);
+    found.extend(without_keys.map(|issuer| {
+        let issuer = issuer.issuer;
+        warning(format!("The keys of {issuer} can't be read: reports with its tokens get 503."))
+    }));
     if relay.results_problem.lock().is_some() {
         found.push(warning(
             "Results can't be copied to the results database: nothing is lost, and these pages are behind.",

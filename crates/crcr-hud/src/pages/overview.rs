@@ -243,7 +243,10 @@ fn backend_row(
         failing: standing.map(|standing| standing.failing).unwrap_or_default(),
         reviewed_from: review.map(|review| review.from),
         reviewed_to: review.map(|review| review.to),
-        evidence: review.map(|review| evidence_path(review, span)).unwrap_or_default(),
+        evidence: review.map_or_else(
+            || format!("/crcr/{}/level", entry.repo),
+            |review| evidence_path(review, span),
+        ),
         next_level: review.and_then(next_level),
         newest: tally.newest,
         trend: trend(span, own),

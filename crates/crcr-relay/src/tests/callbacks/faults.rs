@@ -8,6 +8,7 @@ use crcr_standin::world::Call;
 use super::*;
 use crate::admin::deliveries;
 use crate::limits;
+use crate::warnings::{self, LastWarnings};
 
 #[tokio::test]
 async fn report_before_the_dispatch_is_recorded_is_accepted() {
@@ -278,6 +279,8 @@ async fn keys_are_valid_for_a_day_after_the_last_fetch_and_then_the_response_is_
     let (status, body) = ready().await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(body["keys_missing_of"], json!([world.github.state().origin()]));
+    let warnings = warnings::read(&world.relay, &LastWarnings::default()).await;
+    assert!(warnings[0].text.contains("The keys of http://"), "{warnings:?}");
     let (status, answer) = two.end(&world, "success").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
 }
