@@ -186,6 +186,21 @@ pub(crate) async fn run_that_github_creates_late_is_waited_for() {
     assert_eq!(ended_after(&world, 75 * Duration::from_secs(1)).await.as_deref(), Some("failure"));
 }
 
+/// GitHub's list of an attempt also has the jobs that didn't run again, and may give them other numbers.
+#[tokio::test]
+pub(crate) async fn failure_that_did_not_run_again_stays_whatever_number_its_job_has_in_githubs_list()
+ {
+    for (listed, expected) in [("test", "failure"), ("test, attempt 2", "success")] {
+        let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+        four.complete(&world, "failure").await;
+        let again = Downstream { attempt: 2, client_payload: four.client_payload.clone(), ..four };
+        again.on_github(&world, "completed", Some("success"));
+        world.github.state().runs.add_job(RUN, listed);
+        again.of_job("lint").start_and_end(&world, "success").await;
+        assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some(expected), "{listed}");
+    }
+}
+
 /// GitHub starts runs minutes late during an incident, which a report of one of them shows.
 #[tokio::test]
 pub(crate) async fn run_that_github_creates_minutes_late_has_others_waited_for() {
