@@ -31,10 +31,11 @@ pub(super) async fn criteria(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, Pa
 
 fn hit(repo: &RepoName, item: &CriterionEvidence) -> SearchHit {
     let value = measured(item).unwrap_or_else(|| "unknown".to_owned());
-    let target = format!("{} {}", item.bound.sign(), amount(item.criterion, item.target));
+    let not = if item.verdict == CriterionVerdict::NotMet { "not " } else { "" };
+    let target = format!("{not}{} {}", item.bound.sign(), amount(item.criterion, item.target));
     SearchHit {
         kind: HitKind::Criterion,
         path: format!("/crcr/{repo}/level"),
-        name: format!("{repo}: {} {value} ({target})", item.criterion.title()),
+        name: format!("{repo}: {} {value}, {target}", item.criterion.title()),
     }
 }
