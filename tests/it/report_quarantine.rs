@@ -337,6 +337,7 @@ fn whatever_else_junit_finds_is_read_or_named_and_hides_no_failure() {
         ("r-RESULTS.XML", &*other, 2, ""),
         ("r-go.ndjson", events, 2, ""),
         ("r-go-test.log", events, 1, "`r-go-test.log` isn't read: reports are `.xml`"),
+        ("r-out.junit", "", 1, "`r-out.junit` isn't read: reports are `.xml`"),
     ] {
         let files = [("r-known.xml", &*known), (name, content)];
         let Reported { workflow, ran } =
@@ -345,6 +346,12 @@ fn whatever_else_junit_finds_is_read_or_named_and_hides_no_failure() {
         assert_eq!(workflow["test_results"]["failed"], failed, "{name}");
         assert!(ran.stderr.contains(told), "{name}: {}", ran.report());
     }
+    // What tools put beside their reports.
+    let others =
+        [("r-known.xml", &*known), ("r-out.txt", "1 failed"), ("r-page", "<!DOCTYPE html>")];
+    let args = ["--junit", "r-*", "--phase", "test"];
+    let Reported { workflow, ran } = reported(&file, &args, with_reports(&others));
+    assert_eq!(workflow["conclusion"], "success", "{}", ran.report());
 }
 
 #[test]

@@ -295,12 +295,14 @@ fn compressed_reports_are_named_by_pack() {
 fn report_in_capitals_is_packed_and_a_file_that_is_not_is_named() {
     let run = pack(&["--path", "out/*"]);
     write(run.folder(), "out/RESULTS.XML", REPORT);
-    write(run.folder(), "out/go-test.log", "{\"Action\":\"fail\"}");
+    write(run.folder(), "out/results.junit", REPORT);
+    write(run.folder(), "out/notes.txt", "nothing");
     let ran = run.run().expect_code(0);
     let names: Vec<_> =
         zip_files(&ran.outputs["path"]).into_iter().skip(1).map(|(name, _)| name).collect();
     assert_eq!(names, ["test-reports/RESULTS.XML"]);
-    assert!(ran.stderr.contains("`go-test.log` isn't packed: reports are"), "{}", ran.report());
+    assert!(ran.stderr.contains("`results.junit` isn't packed: reports"), "{}", ran.report());
+    assert!(!ran.stderr.contains("notes.txt"), "{}", ran.report());
 }
 
 #[test]
@@ -481,7 +483,9 @@ fn file_that_looks_like_a_report_or_an_archive_and_is_not_read_is_named() {
     let mut named = vec![in_zip, deep, "b.junit", "link.xml", "t.tar.gz"];
     named.retain(|name| cfg!(unix) || *name != "link.xml");
     #[cfg(unix)]
-    std::os::unix::fs::symlink("ok.xml", folder.path().join("link.xml")).unwrap();
+    for (target, name) in [("/etc/hosts", "link.xml"), ("ok.xml", "newest.xml"), (".", "all.xml")] {
+        std::os::unix::fs::symlink(target, folder.path().join(name)).unwrap();
+    }
     let json = parsed(&offline(folder.path(), &["--dry-run", "--format", "json"]).run());
     assert_eq!((&json["tests"], &json["failures"]), (&json!(2), &json!(1)), "{json}");
     assert_eq!(reasons(&json).keys().collect::<Vec<_>>(), named);

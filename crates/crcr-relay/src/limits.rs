@@ -185,10 +185,10 @@ pub const RUN_WINDOW: Duration = Duration::from_secs(60);
 /// The longest such time that can be set.
 pub const LONGEST_RUN_WINDOW: Duration = Duration::from_secs(600);
 /// A run that is created later has been started by something else than its dispatch alone, such as a workflow that sends
-/// the event on. No others are waited for because of it.
-pub const LATEST_RUN: Duration = Duration::from_secs(3600);
-/// How often in an hour GitHub is asked for the runs of one backend. An installation has at least 5,000 calls, which its
-/// dispatches and everything else need, too.
+/// the event on. No others are waited for because of it: GitHub lists at most 1,000 runs of so long a time.
+pub const LATEST_RUN: Duration = Duration::from_secs(20 * 60);
+/// How often in an hour GitHub is asked for the runs of one backend, a fifth of it at once. Most looks take one call, and an
+/// installation has at least 5,000 in an hour, which its dispatches need, too.
 pub const RUN_LOOKS: u64 = 3000;
 /// How often GitHub is asked about a young downstream run. With [`RUN_END_LOOK`], a verdict is final within 75 s of
 /// the end of its last run.

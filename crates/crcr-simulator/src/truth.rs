@@ -272,14 +272,14 @@ impl<'a> Truth<'a> {
             && self.has_run_all(older, self.not_good(run))
     }
 
-    /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs. Nobody waits
-    /// for a pull request that may have left the commit.
-    fn may_stand_for(&self, run: &LabRun, cancelled: &LabRun) -> bool {
+    /// Whether a run is for what another one was for: another branch's, or a draft's, may have fewer jobs, or test less.
+    /// Nobody waits for a pull request that may have left the commit.
+    fn may_stand_for(&self, run: &LabRun, other: &LabRun) -> bool {
         let webhook = |run: &LabRun| self.webhooks.get(&run.delivery);
-        let Some((own, of_cancelled)) = webhook(run).zip(webhook(cancelled)) else { return true };
+        let Some((own, of_other)) = webhook(run).zip(webhook(other)) else { return true };
         let is_alike =
-            own.base_branch == of_cancelled.base_branch && (of_cancelled.is_draft || !own.is_draft);
-        is_alike || self.may_have_left(cancelled)
+            own.base_branch == of_other.base_branch && (of_other.is_draft || !own.is_draft);
+        is_alike || self.may_have_left(other)
     }
 
     /// Whether the pull request of a run may be closed, or have another head.

@@ -1,12 +1,13 @@
 //! Counts of JUnit reports, and the tests that failed.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, NOT_A_REPORT_FILE, TestReport,
-    is_compressed_report, is_report_file, join_spread_attempts, of_one_class,
+    is_compressed_report, is_report_file, join_spread_attempts, of_one_class, unread_file,
 };
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
@@ -22,6 +23,8 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::plural;
 
+/// How much of a file tells whether it may be a report.
+const START_BYTES: u64 = 512;
 /// Files that aren't read; more are only counted.
 const MAX_UNREAD_NAMED: usize = 20;
 
@@ -117,6 +120,21 @@ fn is_report(entry: &FileEntry) -> bool {
     is_report_file(&entry.path)
 }
 
+/// Whether a file of another name has one of a report's, or begins as XML or JSON does. One that can't be read may be one.
+fn may_be_report(path: &Path) -> bool {
+    if unread_file(&path.to_string_lossy()).is_some() {
+        return true;
+    }
+    let mut start = vec![];
+    let read = File::open(path).and_then(|file| file.take(START_BYTES).read_to_end(&mut start));
+    let text =
+        String::from_utf8_lossy(&start).trim_start_matches('\u{feff}').trim_start().to_owned();
+    let is_page = ["<!doctype html", "<html"]
+        .iter()
+        .any(|tag| text.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag)));
+    read.is_err() || (text.starts_with(['<', '{', '[']) && !is_page)
+}
+
 #[derive(Debug, thiserror::Error)]
 enum ReportProblem {
     #[error("{0}")]
@@ -166,9 +184,13 @@ impl ReportSums {
         self.note_other_files(found, printer);
     }
 
-    /// Warns of files that a glob finds and whose names aren't those of reports: each may be one.
+    /// Warns of files that a glob finds and that aren't read although they may be reports by another name. What tools put
+    /// beside their reports, such as texts and pages, hides nothing.
     fn note_other_files(&mut self, found: &CollectedFiles, printer: &Printer) {
-        let is_other = |entry: &&FileEntry| !is_report(entry) && !is_compressed_report(&entry.path);
+        let is_other = |entry: &&FileEntry| {
+            let is_read_or_named = is_report(entry) || is_compressed_report(&entry.path);
+            !is_read_or_named && may_be_report(&found.root.join(&entry.path))
+        };
         let others: Vec<_> = found.entries.iter().filter(is_other).collect();
         for entry in others.iter().take(MAX_UNREAD_NAMED) {
             let hint = "let `junit` find reports only";
@@ -177,7 +199,7 @@ impl ReportSums {
         }
         if others.len() > MAX_UNREAD_NAMED {
             let more = others.len() - MAX_UNREAD_NAMED;
-            printer.warning(&format!("{more} more files that `junit` finds aren't read"), None);
+            printer.warning(&format!("{more} more files like these aren't read"), None);
         }
         let first = others.first();
         self.quarantined.not_all.extend(first.map(|entry| format!("`{}` isn't read", entry.path)));

@@ -12,8 +12,8 @@ use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
 use crcr_cidata::junit::{
-    COMPRESSED_REPORT, EarlierAttempts, JunitError, NOT_A_REPORT_FILE, OtherFile, TestReport,
-    has_extension, is_compressed_report, is_report_file, join_spread_attempts, of_one_class,
+    EarlierAttempts, JunitError, OtherFile, TestReport, has_extension, is_report_file,
+    join_spread_attempts, of_one_class, unread_file,
 };
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
@@ -198,7 +198,7 @@ fn without_tests<'a>(
 struct FoundFiles {
     /// Those that can be reports.
     reports: CollectedFiles,
-    /// The paths of all others, and why they aren't packed.
+    /// The paths of others that look like reports, and why they aren't packed.
     others: Vec<(String, &'static str)>,
 }
 
@@ -218,9 +218,7 @@ fn find(patterns: &[String], env: &Env) -> Result<FoundFiles, Failure> {
         if is_report_file(&entry.path) {
             return true;
         }
-        let is_compressed = is_compressed_report(&entry.path);
-        let why = if is_compressed { COMPRESSED_REPORT } else { NOT_A_REPORT_FILE };
-        others.push((entry.path.clone(), why));
+        others.extend(unread_file(&entry.path).map(|why| (entry.path.clone(), why)));
         false
     });
     Ok(FoundFiles { reports: found, others })

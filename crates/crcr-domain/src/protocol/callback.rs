@@ -209,7 +209,12 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
         job: reader.name(workflow.get("job_name"), "workflow.job_name"),
     };
     let state = state(&workflow, kind, &mut reader)?;
-    let details = reader.details(&workflow);
+    let mut details = reader.details(&workflow);
+    if take(body_fields::LEFT_OUT) != Value::Null {
+        let text =
+            "too many values in its fields: lists and objects are left out from some point on";
+        details.warnings.push(text.to_owned());
+    }
     let run_ended = matches!(workflow.get("run_ended"), Value::Bool(true));
     Ok(Callback { kind, delivery, claimed_commit, callback_token, state, run_ended, job, details })
 }

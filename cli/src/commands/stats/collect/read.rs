@@ -178,7 +178,9 @@ impl ReportReader {
                     continue;
                 }
                 self.read_files(&[(shown, path)], artifact)?;
-            } else if let Some(why) = unread_member(&name, kind.is_symlink()) {
+            } else if let Some(why) = unread_member(&name, kind.is_symlink())
+                && (!kind.is_symlink() || leads_elsewhere(root, &path))
+            {
                 self.quarantine(&display(&path), &why);
             }
         }
@@ -646,6 +648,12 @@ fn unread_member(name: &str, is_link: bool) -> Option<&'static str> {
     }
     let is_zip = has_extension(name, "zip");
     is_zip.then_some("a zip in a zip in a zip isn't read: unpack it first").or(unread_file(name))
+}
+
+/// Whether a link leads to a file that isn't read in its own place.
+fn leads_elsewhere(root: &Path, link: &Path) -> bool {
+    let (Ok(target), Ok(root)) = (link.canonicalize(), root.canonicalize()) else { return true };
+    target.is_file() && !target.starts_with(root)
 }
 
 fn file_name(path: &str) -> &str {

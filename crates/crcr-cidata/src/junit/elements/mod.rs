@@ -610,9 +610,13 @@ fn known_name(name: &str) -> Option<&'static str> {
 
 /// Whether the attributes of a tag have tags of results in them.
 fn holds_tags(attributes: &str) -> bool {
-    ["</", "<test", "<failure", "<error", "<UnitTestResult"]
-        .iter()
-        .any(|tag| attributes.contains(tag))
+    const NAMES: [&str; 6] =
+        ["testcase", "testsuite", "failure", "error", "skipped", "UnitTestResult"];
+    attributes.split('<').skip(1).any(|tag| {
+        let tag = tag.strip_prefix('/').unwrap_or(tag);
+        let mut after = NAMES.iter().filter_map(|name| tag.strip_prefix(name));
+        after.any(|rest| rest.starts_with(['>', '/', ' ', '\t', '\r', '\n']))
+    })
 }
 
 fn looks_like_result(name: &str) -> bool {

@@ -532,7 +532,7 @@ impl History {
                     || (run.dispatch == older.dispatch
                         && run.id > older.id
                         && self.is_listed(older)
-                        && self.reported_by(older).is_subset(&self.reported_by(run))))
+                        && self.tells_all_of(run, older)))
         };
         let all = of_commit.clone();
         // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
@@ -577,6 +577,21 @@ impl History {
     fn reported_by(&self, run: &TrueRun) -> BTreeSet<bool> {
         let jobs = self.records[run.dispatch].jobs.keys();
         jobs.filter(|(id, ..)| *id == run.id).map(|(_, _, job)| *job).collect()
+    }
+
+    /// Whether a run has reported all that an earlier one of the same dispatch did, and has run again what isn't good there.
+    fn tells_all_of(&self, run: &TrueRun, older: &TrueRun) -> bool {
+        let (known, not_good) = (self.reported_by(older), self.not_good(older));
+        let seen = self.records[older.dispatch].seen.get(&older.id);
+        let may_have_failed = |state: RunState| !matches!(state, RunState::Over(end) if end.is_good() || end == Conclusion::Cancelled);
+        let hides_failure = seen.is_some_and(|seen| match not_good.is_empty() {
+            true => may_have_failed(seen.state),
+            false => seen.state.has_failed() && seen.hides_failure,
+        });
+        known.is_empty()
+            || (known.is_subset(&self.reported_by(run))
+                && not_good.iter().all(|job| self.has_run(run, *job))
+                && !hides_failure)
     }
 
     /// The list tells the file of a run, and a report the name of its workflow.

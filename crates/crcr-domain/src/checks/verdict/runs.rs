@@ -124,7 +124,7 @@ impl<'a> EffectiveRun<'a> {
     /// Whether it is the next run of the workflow for the same pull request, or a later one. If GitHub got a dispatch twice,
     /// both runs count until the second one has reported all that the first one did.
     fn follows(&self, older: &Self) -> bool {
-        if self.position == older.position && !older.jobs.iter().all(|job| self.has_job_of(job)) {
+        if self.position == older.position && !self.tells_all_of(older) {
             return false;
         }
         // One dispatch starts all workflow files, of which two may have one name.
@@ -167,6 +167,15 @@ impl<'a> EffectiveRun<'a> {
         // Not every reporter names its check run.
         let nameless = self.not_good().filter(|job| job.check_run_id.is_none()).count();
         failed.iter().filter(|id| !is_reported(id)).count() > nameless
+    }
+
+    /// Whether it has reported all that an earlier run of the same dispatch did, and has run again what isn't good there.
+    fn tells_all_of(&self, older: &Self) -> bool {
+        let hides_failure = || older.known.is_some_and(|run| older.hides_failure(run));
+        older.jobs.is_empty()
+            || (older.jobs.iter().all(|job| self.has_job_of(job))
+                && older.not_good().all(|job| self.has_run(job))
+                && !hides_failure())
     }
 
     /// Whether it has reported on a job of another run.

@@ -355,7 +355,7 @@ fn count(value: &Value) -> Result<Option<u64>, ()> {
 fn json_text(value: &Value) -> Result<Value, String> {
     match value {
         Value::String(text) if text.trim().is_empty() => Ok(Value::Null),
-        Value::String(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
+        Value::String(text) => super::body_fields::value_of(text),
         other => Ok(other.clone()),
     }
 }

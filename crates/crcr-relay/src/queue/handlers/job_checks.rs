@@ -60,12 +60,10 @@ pub(crate) fn folded(jobs: usize, is_over: bool, page: Option<&str>) -> String {
     let all =
         page.map_or_else(|| "the relay's page of this pull request".to_owned(), str::to_owned);
     let (jobs, others) = match is_over {
-        true => (format!("{shown} of its {jobs} jobs"), format!("The other {folded} are")),
-        false => (format!("{shown} of its jobs"), "The others are".to_owned()),
+        true => (format!("{shown} of its {jobs} jobs"), format!("the other {folded}")),
+        false => (format!("{shown} of its jobs"), "the others".to_owned()),
     };
-    format!(
-        "\n{jobs} have check runs of their own. {others} only counted here; all of them are on {all}\n"
-    )
+    format!("\n{jobs} have check runs of their own, {others} have none; all are on {all}\n")
 }
 
 /// Charges calls of GitHub's API to a backend. All backends together leave a part of the installation's calls to

@@ -32,7 +32,7 @@ pub(crate) async fn charge_look(
 ) -> Result<Option<Duration>, StoreError> {
     let charge = BudgetCharge {
         bucket: state_records::run_looks_key(repo),
-        capacity: limits::RUN_LOOKS,
+        capacity: limits::RUN_LOOKS / 5,
         per_minute: limits::RUN_LOOKS as f64 / 60.0,
         cost: 1,
         first_of: None,

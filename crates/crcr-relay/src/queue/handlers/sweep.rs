@@ -43,12 +43,13 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     changed.is_answered |= answered;
     let of_commit = Head::read(relay, repo, &dispatch.head_sha, Some(delivery)).await?;
     let is_shown = of_commit.as_ref().is_some_and(Head::is_shown);
-    let mut list_again = None;
+    let (mut list_again, mut look_again) = (None, None);
     if is_shown && answered {
-        list_again = match runs::charge_look(relay, repo).await? {
-            Some(wait) => Some(now + wait),
-            None => find_runs(relay, &mut changed, &jobs).await?,
-        };
+        match runs::charge_look(relay, repo).await? {
+            // Many may wait, and each evaluates its check runs.
+            Some(wait) => look_again = Some(now + wait.max(limits::RUN_POLL)),
+            None => list_again = find_runs(relay, &mut changed, &jobs).await?,
+        }
     }
     let overdue_at = uptime::extended(relay, sent_at, relay.config.never_started_after).await?;
     if !answered && now >= overdue_at && !changed.is_overdue {
@@ -70,7 +71,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let is_over = given_up.is_none() && head::is_given_up(relay, &changed, &jobs);
     let asks_again = !is_over || runs::has_open_ones(&changed);
     let poll = list_again.filter(|_| asks_again).map(|soon| soon.min(poll_at(now, sent_at)));
-    Ok([lost, overdue, given_up, poll]
+    Ok([lost, overdue, given_up, poll, look_again]
         .into_iter()
         .flatten()
         .min()

@@ -36,17 +36,23 @@ fn second_run_of_a_dispatch_counts_alone_once_it_has_reported_what_the_first_one
     let [test, lint, test_again, lint_again] =
         [("5", "test"), ("5", "lint"), ("8", "test"), ("8", "lint")]
             .map(|(run, job)| id(run, 1, "CI", job));
-    let found = |end, second: &[&JobId]| {
-        let runs = [
-            run("5", "ci.yml", 1, RunState::Over(end)),
-            run("8", "ci.yml", 1, RunState::Over(GOOD)),
-        ];
+    let found = |end, second: &[(&JobId, Conclusion)]| {
+        let failed_jobs = Some(vec![]);
+        let first = run("5", "ci.yml", 1, RunState::Over(end));
+        let runs =
+            [DownstreamRun { failed_jobs, ..first }, run("8", "ci.yml", 1, RunState::Over(GOOD))];
         let mut jobs = vec![ended(&test, end), ended(&lint, GOOD)];
-        jobs.extend(second.iter().map(|job| ended(job, GOOD)));
+        jobs.extend(second.iter().map(|(job, end)| ended(job, *end)));
         state_of(&[dispatch(&SENT, &runs, jobs)])
     };
     assert_eq!(found(GOOD, &[]), PASSED);
     assert_eq!(found(BAD, &[]), FAILED);
-    assert_eq!(found(BAD, &[&lint_again]), FAILED);
-    assert_eq!(found(BAD, &[&test_again, &lint_again]), PASSED);
+    assert_eq!(found(BAD, &[(&lint_again, GOOD)]), FAILED);
+    assert_eq!(found(BAD, &[(&test_again, Conclusion::Skipped), (&lint_again, GOOD)]), FAILED);
+    assert_eq!(found(BAD, &[(&test_again, GOOD), (&lint_again, GOOD)]), PASSED);
+    // A job that reports nothing has failed in the first one.
+    let runs =
+        [run("5", "ci.yml", 1, RunState::Over(BAD)), run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let jobs = vec![ended(&lint, GOOD), ended(&lint_again, GOOD)];
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs)]), FAILED);
 }
