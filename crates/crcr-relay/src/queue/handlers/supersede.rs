@@ -68,9 +68,9 @@ async fn add_superseded(
     for known in read_records::<Dispatch>(store, keys).await? {
         let Some(mut dispatch) = known.value.clone() else { continue };
         if dispatch.status != DispatchStatus::Queued && !dispatch.status.can_be_redelivered() {
-            let waits = dispatch.sent_at().is_some() && !dispatch.is_answered;
-            if waits && dispatch.may_have_check_runs() && head::has_check_runs(relay, &dispatch) {
-                // Others at this commit don't wait for its answer any more.
+            let is_sent = dispatch.sent_at().is_some();
+            if is_sent && dispatch.may_have_check_runs() && head::has_check_runs(relay, &dispatch) {
+                // Others at this commit don't wait for its answer any more, and stand for what has failed in its runs.
                 batch.tasks.push(TaskKind::check_run(&dispatch, None).task(relay.now()));
             }
             continue;

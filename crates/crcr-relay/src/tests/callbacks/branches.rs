@@ -179,3 +179,26 @@ async fn backend_that_comes_to_l4_tests_again_what_it_ran_as_a_draft_or_for_anot
         assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
     }
 }
+
+/// A run of upstream's push doesn't stand for a pull request that is there, and does once that has left.
+#[tokio::test]
+pub(crate) async fn failure_of_a_pull_request_that_has_left_its_commit_gives_way_to_what_passed_there()
+ {
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+    four.complete(&world, "failure").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
+    let shown = || {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        let mut of_head = runs.into_iter().rev().filter(|run| run.head_sha == HEAD);
+        of_head.find(|run| run.name == DISPATCH).and_then(|run| run.conclusion)
+    };
+    assert_eq!(shown().as_deref(), Some("failure"));
+    let push = world.github.state().push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    world.deliver("push", &push).await;
+    received(&world)("acme/four").in_run(RUN + 1).complete(&world, "success").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(shown().as_deref(), Some("failure"));
+    world.push(NEWER).await;
+    world.wait(Duration::from_secs(60)).await;
+    assert_eq!(shown().as_deref(), Some("success"));
+}
