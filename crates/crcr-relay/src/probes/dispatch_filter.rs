@@ -170,8 +170,10 @@ pub(crate) async fn turn(
     if let Some(sent) = later.find(|one| one.sent_at().is_some() && one.order > dispatch.order) {
         return Ok(PullRequestTurn::Overtaken { by: sent.delivery });
     }
-    let is_one_on_its_way = is_earlier_on_its_way(relay, &pull, dispatch).await?;
-    Ok(if is_one_on_its_way { PullRequestTurn::Wait } else { PullRequestTurn::Now })
+    Ok(match is_earlier_on_its_way(relay, &pull, dispatch).await? {
+        true => PullRequestTurn::Wait,
+        false => PullRequestTurn::Now,
+    })
 }
 
 /// Whether a worker may be sending the backend an earlier dispatch of the pull request at this moment: GitHub could get it
@@ -188,7 +190,7 @@ async fn is_earlier_on_its_way(
         let (delivery, repo) = (delivery.clone(), dispatch.repo.clone());
         let key = TaskKind::Dispatch { delivery, repo, is_probe: false }.key();
         let leased = relay.store.find_task(key.as_str(), TaskState::Leased).await?;
-        // A worker that has stopped keeps its lease until then.
+        // A worker that has stopped keeps its task leased until its lease ends.
         if leased.is_some_and(|task| relay.now() < task.due_at) {
             return Ok(true);
         }

@@ -149,7 +149,7 @@ impl State {
     /// The payload of `workflow_run` for run `id` as it is now.
     ///
     /// # Panics
-    /// When there is no such run, or the world doesn't have its repository.
+    /// When the run or its repository wasn't added before.
     pub fn workflow_run_payload(&self, id: u64, action: &str) -> Value {
         let run = self.runs.get(id).expect("the run was added before");
         self.payload(&run.repository, |_, origin| {

@@ -39,7 +39,7 @@ pub fn survey(
     zip: &ZipReader,
     packed: u64,
     is_fork: bool,
-    archive: &mut Archive,
+    archive: &mut ArchiveUsage,
 ) -> Result<ReportAttempts, ArchiveError> {
     let before = archive.unpacked;
     let mut attempts = ReportAttempts::default();
@@ -129,7 +129,7 @@ fn read_member(
 }
 
 /// What has been read of an artifact, with the zips in it.
-pub struct Archive {
+pub struct ArchiveUsage {
     pub members: u64,
     pub unpacked: u64,
     pub buffers: ReadBuffers,
@@ -149,7 +149,7 @@ pub struct ReportAttempts {
 pub fn unpack(
     zip: &ZipReader,
     entry: &ZipEntry,
-    archive: &mut Archive,
+    archive: &mut ArchiveUsage,
 ) -> Result<File, ZipReadError> {
     let mut file = tempfile::tempfile()?;
     zip.read_content(entry, &mut archive.buffers, |part| file.write_all(part))?;

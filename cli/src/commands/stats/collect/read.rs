@@ -25,7 +25,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::Sender;
 
 use super::archive::{
-    Archive, ArchiveError, LAST_ATTEMPT, ReportAttempts, attempt_number, is_other_data,
+    ArchiveError, ArchiveUsage, LAST_ATTEMPT, ReportAttempts, attempt_number, is_other_data,
     read_with_attempts, survey, unpack,
 };
 use super::known_reports::{KnownReports, ReportLocation, content_of, hash_of};
@@ -198,7 +198,7 @@ impl ReportReader {
         artifact: &ReportArtifact,
         disk: BlobFile,
     ) -> Result<(), ReceiverGone> {
-        let mut archive = Archive { members: 0, unpacked: 0, buffers: ReadBuffers::default() };
+        let mut archive = ArchiveUsage { members: 0, unpacked: 0, buffers: ReadBuffers::default() };
         (self.listed, self.unlisted) = (0, 0);
         let read = self.read_zip(name, artifact, disk, &mut archive, true);
         // One artifact's files must not hide those of others.
@@ -215,7 +215,7 @@ impl ReportReader {
         name: &str,
         artifact: &ReportArtifact,
         disk: BlobFile,
-        archive: &mut Archive,
+        archive: &mut ArchiveUsage,
         is_outer: bool,
     ) -> Result<(), ReceiverGone> {
         let opened = disk.len().map_err(ZipReadError::from).and_then(|packed| {
@@ -254,7 +254,7 @@ impl ReportReader {
         from: &OpenedZip<'_>,
         entry: &ZipEntry,
         attempts: &mut ReportAttempts,
-        archive: &mut Archive,
+        archive: &mut ArchiveUsage,
     ) -> Result<(), ReadError> {
         let OpenedZip { zip, name, artifact, is_outer } = *from;
         if last_attempt_of(&entry.path).is_some_and(|last| attempts.last.contains(&last)) {
@@ -310,7 +310,7 @@ impl ReportReader {
         from: &OpenedZip<'_>,
         entry: &ZipEntry,
         attempts: &mut ReportAttempts,
-        archive: &mut Archive,
+        archive: &mut ArchiveUsage,
     ) -> Result<(), ReceiverGone> {
         let class = outermost_class_report(&entry.path);
         let group = match class.and_then(|class| attempts.of_class.get_mut(class)) {
@@ -431,7 +431,7 @@ impl ReportReader {
         entry: &ZipEntry,
         shown: &str,
         artifact: &ReportArtifact,
-        archive: &mut Archive,
+        archive: &mut ArchiveUsage,
     ) -> Result<(), ReceiverGone> {
         let mut json = vec![];
         let read = zip.read_content(entry, &mut archive.buffers, |part| {
@@ -493,7 +493,7 @@ impl ReportReader {
             if let Some(job) = manifest.job.as_deref().filter(|_| artifact.label.is_empty()) {
                 source.job = limited(job).into();
             }
-            // No other one has this content, or the manifest itself would be known.
+            // The manifest wasn't known before, so this row isn't either.
             if self.known.claim(&mut source, &format!("{shown}/job"), content).is_ok() {
                 self.told_failed.push(source);
             }

@@ -282,7 +282,7 @@ pub(crate) async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the
     let text = text_of_backend(&world);
     assert!(text.contains("64 of its jobs have check runs of their own"), "{text}");
     assert!(text.contains("relay.example.org"), "{text}");
-    // While it goes on, another name is no reason for a call.
+    // A further job takes no call while the run is open.
     let updates = || world.github.state().world.count("PATCH /repos/acme/upstream/check-runs/*");
     let before = updates();
     assert_eq!(four.of_job("one more").end(&world, "failure").await, said("completed"));

@@ -358,9 +358,8 @@ pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
     state.world.take_reruns();
 }
 
-/// It has no reporter, so nothing but the list of runs says whose it is.
-#[tokio::test]
-pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
+/// A run of another workflow, long after it has failed. It has no reporter, so nothing but the list of runs says whose it is.
+async fn failed_run_that_never_reports() -> (World, Downstream) {
     let (world, four) = World::new().await.opened("acme/four").await;
     four.complete(&world, "success").await;
     let lint = four.in_run(RUN + 1);
@@ -369,6 +368,12 @@ pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
     // Nothing of it is looked at any more.
     world.wait(2 * world.relay.config.lost_after).await;
+    (world, lint)
+}
+
+#[tokio::test]
+pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
+    let (world, lint) = failed_run_that_never_reports().await;
     let state = world.github.state();
     let runs = state.world.check_runs(UPSTREAM);
     let shown = runs.into_iter().find(|run| run.name == DISPATCH).unwrap();
@@ -385,17 +390,10 @@ pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
-/// Nobody has pressed anything upstream, and it has no reporter.
+/// Nobody has pressed a button upstream.
 #[tokio::test]
 pub(crate) async fn run_that_never_reports_counts_anew_when_it_is_run_again_downstream() {
-    let (world, four) = World::new().await.opened("acme/four").await;
-    four.complete(&world, "success").await;
-    let lint = four.in_run(RUN + 1);
-    lint.workflow_on_github(&world, "lint.yml", "completed", Some("failure"));
-    world.wait(Duration::from_secs(5 * 60)).await;
-    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
-    // Nothing of it is looked at any more.
-    world.wait(2 * world.relay.config.lost_after).await;
+    let (world, lint) = failed_run_that_never_reports().await;
     let state = world.github.state();
     let again = Downstream { attempt: 2, ..lint };
     again.workflow_on_github(&world, "lint.yml", "in_progress", None);
