@@ -20,7 +20,7 @@ pub(crate) fn check(
     truth: &Truth<'_>,
     github: &State,
 ) -> Result<usize, Broken> {
-    if let Some(lost) = ledger.webhooks.keys().find(|id| !ledger.acknowledged.contains(*id)) {
+    if let Some(lost) = ledger.webhooks.keys().find(|id| !ledger.acknowledged.contains_key(*id)) {
         return Err(("webhook-lost", format!("{lost} was never acknowledged")));
     }
     if let Some((delivery, targets)) = ledger.open.first_key_value() {

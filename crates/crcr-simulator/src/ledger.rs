@@ -38,7 +38,8 @@ pub(crate) struct KnownWebhook {
 #[derive(Default)]
 pub(crate) struct PromiseLedger {
     pub(crate) webhooks: BTreeMap<String, KnownWebhook>,
-    pub(crate) acknowledged: BTreeSet<String>,
+    /// When the relay first acknowledged a webhook, or was seen to have stored it.
+    pub(crate) acknowledged: BTreeMap<String, Timestamp>,
     /// Acknowledged webhooks that aren't settled, with the backends that still have to get them.
     pub(crate) open: BTreeMap<String, BTreeSet<&'static str>>,
     /// Dispatches that GitHub has accepted, by delivery and repository in lower case.
@@ -79,28 +80,27 @@ impl PromiseLedger {
     }
 
     /// Backends' own webhooks promise nothing.
-    pub(crate) fn acknowledge(&mut self, delivery: &str) {
-        if !self.webhooks.contains_key(delivery) {
+    pub(crate) fn acknowledge(&mut self, delivery: &str, now: Timestamp) {
+        if !self.webhooks.contains_key(delivery) || self.acknowledged.contains_key(delivery) {
             return;
         }
-        if self.acknowledged.insert(delivery.to_owned())
-            && let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty())
-        {
+        self.acknowledged.insert(delivery.to_owned(), now);
+        if let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty()) {
             let targets = webhook.targets.iter().copied().collect();
             self.open.insert(delivery.to_owned(), targets);
         }
     }
 
     /// Webhooks that are stored, and whose answers got lost.
-    pub(crate) fn note_stored(&mut self, memory: &MemoryStore) {
+    pub(crate) fn note_stored(&mut self, memory: &MemoryStore, now: Timestamp) {
         let is_stored = |id: &str| memory.record(&state_records::delivery_key(id)).is_some();
         let stored: Vec<String> = self
             .webhooks
             .keys()
-            .filter(|id| !self.acknowledged.contains(*id) && is_stored(id))
+            .filter(|id| !self.acknowledged.contains_key(*id) && is_stored(id))
             .cloned()
             .collect();
-        stored.iter().for_each(|id| self.acknowledge(id));
+        stored.iter().for_each(|id| self.acknowledge(id, now));
     }
 }
 

@@ -566,7 +566,7 @@ impl Simulation {
                 next = Some(next.map_or(due_at, |next| next.min(due_at)));
             }
         });
-        self.ledger.note_stored(&self.memory);
+        self.ledger.note_stored(&self.memory, self.now());
         let is_waiting = self.ledger.acknowledged.len() < self.ledger.webhooks.len();
         if is_waiting && let Some(reconcile) = reconcile {
             next = Some(next.map_or(reconcile, |next| next.min(reconcile)));

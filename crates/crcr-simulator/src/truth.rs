@@ -40,6 +40,8 @@ pub(crate) struct Truth<'a> {
     /// Heads for which somebody pressed "Re-run".
     pub(crate) asked_heads: &'a BTreeSet<String>,
     pub(crate) accepted: &'a BTreeMap<(String, String), u32>,
+    /// When the relay first acknowledged each webhook.
+    pub(crate) acknowledged: &'a BTreeMap<String, Timestamp>,
     pub(crate) answered_at: &'a BTreeMap<(String, &'static str), Timestamp>,
     /// Dispatches that GitHub once refused for good.
     pub(crate) refused: &'a BTreeSet<(String, String)>,
@@ -659,7 +661,10 @@ impl<'a> Truth<'a> {
                 return None;
             }
         }
-        since
+        // A webhook that comes when all is over has it looked at once more.
+        let of_head = self.webhooks.iter().filter(|(_, webhook)| webhook.head == head);
+        let asked_at = of_head.filter_map(|(id, _)| self.acknowledged.get(id).copied()).max();
+        since.map(|at: Timestamp| asked_at.map_or(at, |asked| asked.max(at)))
     }
 
     /// The authors whose dispatches the infrastructure of a backend has failed.

@@ -190,7 +190,8 @@ impl Simulation {
         let known = pull.and_then(|number| self.github.world.pull(UPSTREAM, number));
         // The relay made it up at some time between this and now.
         let updated_at = updated_at.parse().map(Timestamp::from_second);
-        let at = updated_at.ok().and_then(Result::ok).unwrap_or_else(|| self.now());
+        let now = self.now();
+        let at = updated_at.ok().and_then(Result::ok).unwrap_or(now);
         let webhook =
             self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
                 targets: vec![],
@@ -208,7 +209,7 @@ impl Simulation {
                 at,
             });
         webhook.targets.extend(backend(&dispatch.repository));
-        self.ledger.acknowledged.insert(delivery.to_owned());
+        self.ledger.acknowledged.entry(delivery.to_owned()).or_insert(now);
     }
 
     /// GitHub refuses a dispatch for good.

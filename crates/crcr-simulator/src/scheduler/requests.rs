@@ -112,7 +112,7 @@ impl Simulation {
                 let now = self.now();
                 self.github.world.log_delivery(&delivery, now, is_redelivery, status);
                 if (200..300).contains(&status) {
-                    self.ledger.acknowledge(&delivery.id);
+                    self.ledger.acknowledge(&delivery.id, now);
                 }
             }
             RequestKind::Nightly(nightly) if (200..300).contains(&status) => {
@@ -256,6 +256,7 @@ impl Simulation {
             asked_heads: &self.ledger.asked_heads,
             webhooks: &self.ledger.webhooks,
             accepted: &self.ledger.accepted,
+            acknowledged: &self.ledger.acknowledged,
             answered_at: &self.ledger.answered_at,
             refused: &self.ledger.refused,
             memory: &self.memory,
