@@ -1,8 +1,6 @@
 //! Runs that are run again downstream, by a button on GitHub. Where the workflow reports nothing, only GitHub's webhook
 //! tells that the newest attempt counts now.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_store::{StoreError, WriteBatch};
@@ -43,8 +41,7 @@ pub(crate) async fn note(relay: &Relay, body: &Bytes) -> Result<(), StoreError> 
     if !is_listed || run.event != runs::EVENT || run.run_attempt < 2 {
         return Ok(());
     }
-    let (sends, _) = runs::sends_of_time(relay, &repo, (run.created_at, run.created_at)).await?;
-    let deliveries: BTreeSet<String> = sends.into_iter().map(|send| send.delivery).collect();
+    let deliveries = runs::deliveries_of_run(relay, &repo, run.created_at).await?;
     let sweep = |delivery| TaskKind::Sweep { delivery, repo: repo.clone() }.task(relay.now());
     let tasks = deliveries.into_iter().take(limits::SWEEPS_PER_RERUN).map(sweep).collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.map(drop)

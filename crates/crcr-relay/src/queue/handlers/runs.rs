@@ -318,17 +318,53 @@ async fn other_sends(
     Ok((others, are_all))
 }
 
+/// The deliveries whose dispatches may have started a run that GitHub created then, also where it is known to be late.
+pub(crate) async fn deliveries_of_run(
+    relay: &Relay,
+    repo: &RepoName,
+    created_at: Timestamp,
+) -> Result<BTreeSet<String>, StoreError> {
+    let has = |send: &AcceptedSend| {
+        let (from, to) = send.window(relay.config.run_window);
+        from <= created_at && created_at <= to
+    };
+    let of_time = (created_at - limits::LATEST_RUN, created_at + relay.config.run_window);
+    let (sends, _) = accepted_sends(relay, repo, of_time).await?;
+    let (usual, earlier): (Vec<_>, Vec<_>) = sends.into_iter().partition(has);
+    // What GitHub is late with shows after a dispatch was sent, so only its record says it.
+    let newest = earlier.iter().rev().take(limits::SENDS_PER_MINUTE);
+    let key = |send: &AcceptedSend| state_records::dispatch_key(&send.delivery, repo);
+    let records = read_records::<Dispatch>(relay.store.as_ref(), newest.map(key).collect()).await?;
+    let late = records.into_iter().filter_map(|record| record.value?.accepted_send()).filter(has);
+    Ok(usual.into_iter().chain(late).map(|send| send.delivery).collect())
+}
+
 /// The dispatches to the repository whose runs GitHub may have created between two times, and whether these are all.
-pub(crate) async fn sends_of_time(
+async fn sends_of_time(
     relay: &Relay,
     repo: &RepoName,
     (from, to): (Timestamp, Timestamp),
 ) -> Result<(Vec<AcceptedSend>, bool), StoreError> {
     let window = relay.config.run_window;
+    // They were accepted at most one window before the first run, and at most a request's time after the last one.
+    let (mut sends, are_all) = accepted_sends(relay, repo, (from - window, to + window)).await?;
+    sends.retain(|send| {
+        let (send_from, send_to) = send.window(window);
+        send_from <= to && from <= send_to
+    });
+    Ok((sends, are_all))
+}
+
+/// The dispatches to the repository that GitHub accepted in the minutes from one time to another, and whether these are
+/// all.
+async fn accepted_sends(
+    relay: &Relay,
+    repo: &RepoName,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<(Vec<AcceptedSend>, bool), StoreError> {
     let minute = |at: Timestamp| at.as_second().div_euclid(60);
     let (mut sends, mut are_all) = (vec![], true);
-    // They were accepted at most one window before the first run, and at most a request's time after the last one.
-    for minute in minute(from - window)..=minute(to + window) {
+    for minute in minute(from)..=minute(to) {
         let set = state_records::sends_key(repo, minute);
         let members = relay.store.members(&set, limits::SENDS_PER_MINUTE).await?;
         are_all &= members.len() < limits::SENDS_PER_MINUTE;
@@ -336,10 +372,6 @@ pub(crate) async fn sends_of_time(
             members.iter().filter_map(|text| serde_json::from_str::<AcceptedSend>(text).ok()),
         );
     }
-    sends.retain(|send| {
-        let (send_from, send_to) = send.window(window);
-        send_from <= to && from <= send_to
-    });
     Ok((sends, are_all))
 }
 

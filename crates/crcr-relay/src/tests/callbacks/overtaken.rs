@@ -359,8 +359,11 @@ pub(crate) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
 }
 
 /// A run of another workflow, long after it has failed. It has no reporter, so nothing but the list of runs says whose it is.
-async fn failed_run_that_never_reports() -> (World, Downstream) {
+///
+/// `late`: how long GitHub takes to create the runs.
+async fn failed_run_that_never_reports(late: Duration) -> (World, Downstream) {
     let (world, four) = World::new().await.opened("acme/four").await;
+    world.wait(late).await;
     four.complete(&world, "success").await;
     let lint = four.in_run(RUN + 1);
     lint.workflow_on_github(&world, "lint.yml", "completed", Some("failure"));
@@ -373,7 +376,7 @@ async fn failed_run_that_never_reports() -> (World, Downstream) {
 
 #[tokio::test]
 pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
-    let (world, lint) = failed_run_that_never_reports().await;
+    let (world, lint) = failed_run_that_never_reports(Duration::ZERO).await;
     let state = world.github.state();
     let runs = state.world.check_runs(UPSTREAM);
     let shown = runs.into_iter().find(|run| run.name == DISPATCH).unwrap();
@@ -390,18 +393,21 @@ pub(crate) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
-/// Nobody has pressed a button upstream.
+/// Nobody has pressed a button upstream. The minute in which a run was created needn't be one in which its dispatch was
+/// sent.
 #[tokio::test]
 pub(crate) async fn run_that_never_reports_counts_anew_when_it_is_run_again_downstream() {
-    let (world, lint) = failed_run_that_never_reports().await;
-    let state = world.github.state();
-    let again = Downstream { attempt: 2, ..lint };
-    again.workflow_on_github(&world, "lint.yml", "in_progress", None);
-    world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "in_progress")).await;
-    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
-    again.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
-    world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "completed")).await;
-    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+    for late in [Duration::ZERO, Duration::from_secs(10 * 60)] {
+        let (world, lint) = failed_run_that_never_reports(late).await;
+        let state = world.github.state();
+        let again = Downstream { attempt: 2, ..lint };
+        again.workflow_on_github(&world, "lint.yml", "in_progress", None);
+        world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "in_progress")).await;
+        assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None), "{late:?}");
+        again.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+        world.deliver("workflow_run", &state.workflow_run_payload(RUN + 1, "completed")).await;
+        assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")), "{late:?}");
+    }
 }
 
 /// If only one of them ran again, the check would stay failed, and the button would have to be pressed once more.
