@@ -117,6 +117,16 @@ impl GithubError {
         matches!(self, Self::Transient { source, .. } if source.status().is_none() && source.may_be_applied())
     }
 
+    /// Whether GitHub may have done what was asked although this is an error.
+    pub fn may_be_applied(&self) -> bool {
+        match self {
+            Self::Transient { source, .. } | Self::Malformed { source, .. } => {
+                source.may_be_applied()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the answer was longer than the caller takes, which another try doesn't change.
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Malformed { source, .. } if matches!(source.last(), HttpError::TooLarge(_)))
@@ -197,15 +207,34 @@ fn rate_limit_end(
     is_limit.then_some(now + DEFAULT_PAUSE)
 }
 
-/// GitHub's `message`, else the start of the text; one line of at most 300 characters.
+/// GitHub's `message` and what its `errors` say, else the start of the text; one line of at most 300 characters.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct ErrorAnswer {
         message: String,
+        #[serde(default)]
+        errors: serde_json::Value,
     }
-    let text = serde_json::from_slice::<ErrorAnswer>(body)
-        .map_or_else(|_| String::from_utf8_lossy(body).into_owned(), |answer| answer.message);
-    line(&text)
+    let Ok(answer) = serde_json::from_slice::<ErrorAnswer>(body) else {
+        return line(&String::from_utf8_lossy(body));
+    };
+    let reasons = answer.errors.as_array().into_iter().flatten().filter_map(reason);
+    let reasons: Vec<String> = reasons.collect();
+    if reasons.is_empty() {
+        return line(&answer.message);
+    }
+    line(&format!("{} ({})", answer.message, reasons.join("; ")))
+}
+
+/// One of the `errors` of a 422: a text, or an object that says which field is wrong.
+/// <https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api#validation-failed>
+fn reason(error: &serde_json::Value) -> Option<String> {
+    let text = |name: &str| error.get(name).and_then(serde_json::Value::as_str);
+    if let Some(message) = error.as_str().or_else(|| text("message")) {
+        return Some(message.to_owned());
+    }
+    let field = [text("resource"), text("field")].into_iter().flatten().collect::<Vec<_>>();
+    text("code").map(|code| format!("{}: {code}", field.join(".")))
 }
 
 fn line(text: &str) -> String {
@@ -280,6 +309,10 @@ mod tests {
         let refused = ask().await;
         assert!(refused.is_transient() && !refused.is_unanswered());
         assert!(!classify(504, &[], "").is_unanswered());
+        assert!(unanswered.may_be_applied() && !refused.may_be_applied());
+        assert!(
+            classify(502, &[], "").may_be_applied() && !classify(429, &[], "").may_be_applied()
+        );
     }
 
     #[test]
@@ -294,6 +327,24 @@ mod tests {
             error.to_string(),
             "GitHub forbids it: `GET /x`: 403 Resource not accessible by integration"
         );
+    }
+
+    #[test]
+    fn reasons_of_a_422_are_quoted_whatever_their_form() {
+        let said = |body: &str| classify(422, &[], body).to_string();
+        let field = r#"{"message":"Validation Failed","errors":[
+            {"resource":"CheckRun","field":"name","code":"missing_field"},
+            {"message":"summary is too long"}, "No commit found for SHA", 7, {}]}"#;
+        assert!(
+            said(field).ends_with(
+                "Validation Failed (CheckRun.name: missing_field; summary is too long; No commit found \
+                 for SHA)"
+            ),
+            "{}",
+            said(field)
+        );
+        let plain = r#"{"message":"Validation Failed","errors":"none"}"#;
+        assert!(said(plain).ends_with("422 Validation Failed"), "{}", said(plain));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod demotions;
 mod facts;
 pub mod http;
 pub mod limits;
+mod line_budget;
 pub mod log_rules;
 mod probes;
 mod prune_clock;

@@ -104,6 +104,10 @@ pub const WAIT_FOR_PLACE: Duration = Duration::from_secs(24 * 3600);
 pub const JOB_CHECK_CALLS: u64 = 4_000;
 /// How many of these calls every backend has at least.
 pub const LEAST_CALLS: u64 = 60;
+/// How many of them may be made in a minute: creating a check run takes two, and 6 of the 900 points that GitHub allows
+/// an installation in a minute, where writing counts 5 and reading 1. The rest is for results and what people ask for.
+/// <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits>
+pub const JOB_CHECK_CALLS_A_MINUTE: u64 = 150;
 /// How many dispatches of a replaced delivery are cancelled in one transaction.
 pub const SUPERSEDED_AT_ONCE: usize = 200;
 /// How many bytes of webhooks are kept on a day for each repository of the allowlist and for all other
@@ -140,6 +144,10 @@ pub const UNDER_WAY: Duration = Duration::from_secs(180);
 pub const HANDLER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How many dispatches are sent at a time by default. Other work has workers of its own.
 pub const DISPATCH_WORKERS: u32 = 32;
+/// How many refused requests of people who haven't proven that they may send anything are logged in a minute.
+pub const STRANGERS_LINES: u32 = 60;
+/// How many failures of tasks that are tried again are logged in a minute.
+pub const FAILED_TASK_LINES: u32 = 300;
 /// How many tries a task gets.
 pub const TASK_TRIES: u32 = 15;
 /// The pauses between the tries of a task, unless GitHub asks for longer ones.
@@ -283,6 +291,8 @@ pub const CLOCK_BACK: Duration = Duration::from_secs(600);
 pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 /// How long the answer is cached that upstream doesn't have a commit, which may still be pushed.
 pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
+/// How long a report waits for GitHub's answer whether upstream has its commit. The deployed action gives up after 10 s.
+pub const COMMIT_LOOK: Duration = Duration::from_secs(3);
 /// How long the answer is cached that upstream has a commit.
 pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
 /// How often the files of secrets are checked for changes.

@@ -29,7 +29,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
-use crate::http::strangers_log::StrangersLog;
+use crate::line_budget::LineBudget;
 use crate::probes::bisect::CommitComparisons;
 use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
@@ -86,7 +86,8 @@ pub struct Relay {
     pub(crate) changed_files: ChangedFilesTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
-    pub(crate) strangers_log: StrangersLog,
+    pub(crate) strangers_log: LineBudget,
+    pub(crate) failed_tasks_log: LineBudget,
     /// Reads the secret store again, if there is one.
     pub stored_secrets: Option<FetchStoredSecrets>,
     stored_secrets_read_at: Mutex<Option<Timestamp>>,
@@ -104,7 +105,14 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     pub(crate) fn is_ready(&self) -> bool {
-        self.store.is_none() && self.allowlist.loaded && self.missing_keys().is_empty()
+        self.store.is_none() && self.allowlist.loaded && self.has_keys()
+    }
+
+    /// Whether tokens of any backend can be verified. Reports of others are answered with 503 until theirs can, and webhooks
+    /// need no keys.
+    fn has_keys(&self) -> bool {
+        let mut needed = self.issuers.iter().filter(|issuer| issuer.needed).peekable();
+        needed.peek().is_none() || needed.any(|issuer| issuer.has_keys)
     }
 
     /// The issuers that backends need and whose keys aren't known.
@@ -263,7 +271,16 @@ impl Relay {
             changed_files: ChangedFilesTurns::default(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
-            strangers_log: StrangersLog::default(),
+            strangers_log: LineBudget::new(
+                limits::STRANGERS_LINES,
+                "many requests of strangers are refused: for the rest of this minute they aren't logged, only \
+                 counted in `crcr_webhooks_total` and `crcr_callbacks_total`",
+            ),
+            failed_tasks_log: LineBudget::new(
+                limits::FAILED_TASK_LINES,
+                "many tasks fail: for the rest of this minute those that are tried again aren't logged, only \
+                 counted in `crcr_tasks_total`",
+            ),
             stored_secrets: None,
             stored_secrets_read_at: Mutex::default(),
             last_write: tokio::sync::Mutex::default(),

@@ -376,8 +376,13 @@ keys! {
         ["run_reports", &repo.key(), run_id, &attempt.to_string()];
     /// The token bucket of a backend's calls of GitHub's API for check runs of jobs.
     pub(crate) job_calls_key(repo: &RepoName) = ["job_calls", &repo.key()];
+    /// The token bucket of those of all backends.
+    pub(crate) job_calls_of_all_key(upstream: &RepoName) = ["job_calls_of_all", &upstream.key()];
     /// The token bucket of the looks at a backend's runs.
     pub(crate) run_looks_key(repo: &RepoName) = ["run_looks", &repo.key()];
+    /// The token bucket of those that are for one author's pull requests.
+    pub(crate) run_looks_of_author_key(repo: &RepoName, author: &str) =
+        ["run_looks_of", &repo.key(), &author.to_ascii_lowercase()];
     /// The names of the check runs of jobs that a backend has on a commit.
     pub(crate) job_checks_key(repo: &RepoName, head_sha: &str) =
         ["job_checks", head_sha, &repo.key()];

@@ -91,7 +91,21 @@ pub struct Versioned<T> {
 pub struct OutboxEntry {
     /// Its position in the outbox.
     pub id: String,
-    pub fact: Fact,
+    pub fact: Result<Fact, UnreadableFact>,
+}
+
+/// A fact that another version of crcr wrote.
+#[derive(Debug)]
+pub struct UnreadableFact {
+    pub text: String,
+    pub error: serde_json::Error,
+}
+
+impl OutboxEntry {
+    pub(crate) fn new(id: String, text: String) -> Self {
+        let fact = serde_json::from_str(&text);
+        Self { id, fact: fact.map_err(|error| UnreadableFact { text, error }) }
+    }
 }
 
 /// How many bytes of facts are read from the outbox at a time. After a long outage of the results, a few thousand large

@@ -48,6 +48,8 @@ pub struct Callback {
     /// Whether nothing else of the run will report. Runs elsewhere than on GitHub end by it.
     pub run_ended: bool,
     pub job: JobId,
+    /// Whether it doesn't say which attempt of the run it is of. Then it counts as one of the first.
+    pub lacks_attempt: bool,
     pub details: ReportDetails,
 }
 
@@ -196,9 +198,10 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
         Value::Null => None,
         other => reader.drop("callback_token", &other, "a string"),
     };
+    let attempt = run_attempt(&workflow)?;
     let job = JobId {
         run_id: run_id(&workflow)?,
-        run_attempt: run_attempt(&workflow)?,
+        run_attempt: attempt.unwrap_or(1),
         workflow: match workflow.get("name") {
             Value::Null => return Err(BodyError::Missing("workflow.name")),
             other @ (Value::Array(_) | Value::Object(_) | Value::Bool(_)) => {
@@ -216,7 +219,18 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
         details.warnings.push(text.to_owned());
     }
     let run_ended = matches!(workflow.get("run_ended"), Value::Bool(true));
-    Ok(Callback { kind, delivery, claimed_commit, callback_token, state, run_ended, job, details })
+    let lacks_attempt = attempt.is_none();
+    Ok(Callback {
+        kind,
+        delivery,
+        claimed_commit,
+        callback_token,
+        state,
+        run_ended,
+        job,
+        lacks_attempt,
+        details,
+    })
 }
 
 struct WorkflowFields(serde_json::Map<String, Value>);
@@ -283,18 +297,18 @@ fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
     if is_valid { Ok(text) } else { Err(unexpected(FIELD, value, "a number or a UUID")) }
 }
 
-fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
+fn run_attempt(workflow: &WorkflowFields) -> Result<Option<u32>, BodyError> {
     let value = workflow.get("run_attempt");
     let digits = value.as_str().unwrap_or_default().trim();
     let number: Option<u32> = match value {
-        _ if is_blank(value) => return Ok(1),
+        _ if is_blank(value) => return Ok(None),
         Value::String(_) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
         Value::Number(number) => whole(number).and_then(|number| number.try_into().ok()),
         _ => None,
     };
     // The deployed HUD stores 0 as 1.
     number
-        .map(|number| number.max(1))
+        .map(|number| Some(number.max(1)))
         .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
 }
 

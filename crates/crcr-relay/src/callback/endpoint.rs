@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use crcr_domain::AllowlistEntry;
@@ -66,6 +66,14 @@ async fn receive(
         parsed = callback::read(&standard);
     }
     let body = standard.as_ref();
+    if let Err(callback::BodyError::NotJson) = &parsed
+        && headers.contains_key(header::CONTENT_ENCODING)
+    {
+        let detail =
+            "a compressed body isn't taken: send the JSON as it is, without `Content-Encoding`";
+        let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
+        return CallbackResponse::refused(CallbackOutcome::BadBody, refusal);
+    }
     if let Err(error @ (callback::BodyError::NotJson | callback::BodyError::TooDeep)) = &parsed {
         return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
     }
@@ -80,6 +88,13 @@ async fn receive(
         }
     };
     summary.repo = Some(identity.repository.clone());
+    // Otherwise a report of a re-run would be of the first attempt, and be refused.
+    if let Ok(callback) = &mut parsed
+        && callback.lacks_attempt
+        && let Some(attempt) = identity.github().and_then(|claims| claims.run_attempt)
+    {
+        callback.job.run_attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
+    }
     if let Ok(callback) = &parsed
         && dry_dispatch::is_proven(relay, &identity, callback, now)
     {

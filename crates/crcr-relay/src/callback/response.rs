@@ -95,8 +95,16 @@ impl CallbackResponse {
 
     /// Each caller gets a time of its own: if all of them came back at once, all but one would be refused
     /// again.
-    pub(crate) fn rate_limited(relay: &Relay, repo: &RepoName, wait: Duration) -> Self {
-        let detail = format!("rate limit exceeded for {repo}");
+    ///
+    /// `what`: which limit it is, if it isn't that of a minute.
+    pub(crate) fn rate_limited(
+        relay: &Relay,
+        repo: &RepoName,
+        wait: Duration,
+        what: Option<&str>,
+    ) -> Self {
+        let which = what.map(|what| format!(": {what}")).unwrap_or_default();
+        let detail = format!("rate limit exceeded for {repo}{which}");
         let wait = relay.usage.next_turn(repo, wait, relay.config.rate_per_minute);
         let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
         refusal.retry_after = Some(wait.as_secs() + 1);

@@ -48,11 +48,11 @@ impl VerifiedReport<'_> {
             step => return self.reject_step(step, WriteBatch::default(), &token).await,
         }
         if let Some(wait) = self.charge_look_up().await? {
-            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
+            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait, None)));
         }
         let claimed = callback.claimed_commit.as_deref();
         let exists = match claimed {
-            Some(commit) => commit_exists(relay, commit).await?,
+            Some(commit) => commit_exists_in_time(relay, commit).await?,
             None => Ok(false),
         };
         let commit = claimed.filter(|_| matches!(exists, Ok(true)));
@@ -83,13 +83,13 @@ impl VerifiedReport<'_> {
         next.details.keep_shown_tests();
         let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
-        if let (Err(error), Some(commit)) = (&exists, claimed) {
+        if let (Err(retry_at), Some(commit)) = (exists, claimed) {
             let work = TaskKind::SelfReportCommit {
                 attempt: Box::new(fact.clone()),
                 commit: commit.to_owned(),
                 missing: self.missing_schedule(),
             };
-            batch.tasks.push(work.task(error.retry_at().map_or(now, |at| at.max(now))));
+            batch.tasks.push(work.task(retry_at.map_or(now, |at| at.max(now))));
         }
         add_attempt(relay, fact, &mut batch);
         self.add_forward(&job_key, entry.level, (None, None), &mut batch);
@@ -219,6 +219,18 @@ fn add_attempt(relay: &Relay, attempt: AttemptFact, batch: &mut WriteBatch) {
         batch.tasks.extend(bisect::task(&attempt, now));
     }
     batch.facts.push(Fact::Attempt(Box::new(attempt)));
+}
+
+/// The same as [`commit_exists`], for somebody who waits: not for longer than a sender of reports does. An error is when
+/// GitHub may be asked again.
+async fn commit_exists_in_time(
+    relay: &Relay,
+    commit: &str,
+) -> Result<Result<bool, Option<Timestamp>>, StoreError> {
+    match tokio::time::timeout(limits::COMMIT_LOOK, commit_exists(relay, commit)).await {
+        Ok(answer) => Ok(answer?.map_err(|error| error.retry_at())),
+        Err(_) => Ok(Err(None)),
+    }
 }
 
 /// Whether upstream has the commit. The answer is cached, so that all jobs that report on one commit cost one request.

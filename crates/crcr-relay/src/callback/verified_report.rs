@@ -10,7 +10,9 @@ use crcr_domain::protocol::callback::Callback;
 use crcr_domain::protocol::identity::CallerIdentity;
 use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_domain::{AllowlistEntry, Level};
-use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
+use crcr_store::{
+    BudgetCharge, CommitOutcome, LimitedBy, StoreError, StoreKey, Versioned, WriteBatch,
+};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -111,9 +113,29 @@ impl VerifiedReport<'_> {
                     over.store(true, Ordering::Relaxed);
                     None
                 }
-                _ => Some(CallbackResponse::rate_limited(relay, repo, limited.wait)),
+                _ => Some(self.over_limit(limited)),
             },
         })
+    }
+
+    /// The answer to a report that its repository may not send now, by the place of the limit in [`Self::charge`].
+    fn over_limit(&self, limited: LimitedBy) -> CallbackResponse {
+        let (relay, job) = (self.relay, &self.callback.job);
+        let (wait, what) = match limited.charge {
+            0 => (limited.wait, None),
+            1 => {
+                let most = limits::REPORTS_PER_RUN;
+                let what = format!("run {} has sent {most} reports at once", job.run_id);
+                (limited.wait, Some(what))
+            }
+            _ => {
+                let most = limits::REPORTS_PER_DAY;
+                let what = format!("{most} reports were sent on this day, which ends at 00:00 UTC");
+                let seconds = 86_400 - relay.now().as_second().rem_euclid(86_400);
+                (Duration::from_secs(seconds.unsigned_abs()), Some(what))
+            }
+        };
+        CallbackResponse::rate_limited(relay, &self.identity.repository, wait, what.as_deref())
     }
 
     /// Adds to a batch what the report costs its repository: a matrix of many jobs is one run in a minute,

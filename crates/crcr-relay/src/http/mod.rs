@@ -10,4 +10,3 @@ mod restarting;
 pub mod router;
 pub mod serve;
 mod server_metrics;
-pub(crate) mod strangers_log;

@@ -101,8 +101,8 @@ async fn healthz() -> Response {
     http_response::ok(json!({ "ok": true }))
 }
 
-/// Ready when the store can be written, an allowlist is in force, and the keys of the issuers that its
-/// backends need are known. Operators see the errors; everybody else only gets codes, because errors can
+/// Ready when the store can be written, an allowlist is in force, and the keys of an issuer that its
+/// backends need are known, if they need one. Operators see the errors; everybody else only gets codes, because errors can
 /// contain addresses.
 async fn readyz(
     State(relay): State<Arc<Relay>>,

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_results::ResultsError;
-use crcr_store::StoreError;
+use crcr_store::{StoreError, WriteBatch};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits;
+use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +109,21 @@ async fn copy_batch(relay: &Relay) -> Result<usize, CopyError> {
         return Ok(0);
     };
     let count = entries.len();
-    relay.results.append(entries.into_iter().map(|entry| entry.fact).collect()).await?;
+    let (mut facts, mut tasks) = (vec![], vec![]);
+    for entry in entries {
+        match entry.fact {
+            Ok(fact) => facts.push(fact),
+            Err(unread) => {
+                let (id, error) = (entry.id, unread.error);
+                tracing::warn!(id, %error, "a fact of another version of crcr waits for one");
+                tasks.push(TaskKind::UnreadFact { text: unread.text }.task(relay.now()));
+            }
+        }
+    }
+    if !tasks.is_empty() {
+        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    }
+    relay.results.append(facts).await?;
     relay.store.remove_from_outbox(&last).await?;
     Ok(count)
 }

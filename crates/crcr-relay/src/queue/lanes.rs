@@ -16,6 +16,9 @@ pub(crate) enum Lane {
         repo: String,
         head_sha: String,
     },
+    /// What decides which check runs of a backend have to be evaluated: after a change of the allowlist, those of every open
+    /// head.
+    Evaluations(String),
     /// What else is asked of the App's installation on the upstream account.
     Upstream,
     /// Asking about the runs of an account downstream.
@@ -79,6 +82,7 @@ impl Lane {
         match self {
             Self::Dispatches(name) => account(DISPATCHES, name),
             Self::CheckRuns { repo, head_sha } => format!("{UPSTREAM}:{repo}@{head_sha}"),
+            Self::Evaluations(repo) => format!("{UPSTREAM}:{repo}"),
             Self::Upstream => format!("{UPSTREAM}:"),
             Self::Sweeps(name) => account(SWEEPS, name),
             Self::Probes(name) => account(PROBES, name),

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::lanes::{self, Lane};
 use crate::config::Config;
 use crate::limits;
+use crate::webhook::signature::digest;
 
 /// A task's payload: stored as JSON, so a change of names here needs an alias for stored tasks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,6 +112,8 @@ pub(crate) enum TaskKind {
     },
     /// Put a webhook into the archive and the results.
     KeepWebhook { webhook: WebhookHead },
+    /// Put a fact into the results that a relay of another version couldn't read.
+    UnreadFact { text: String },
     /// Find out from its log why a job failed.
     JobLog { job: EndedJob },
     /// Decide on a self-report whose commit GitHub couldn't be asked for.
@@ -187,11 +190,13 @@ pub(crate) struct TaskError {
     pub(crate) permanent: bool,
     /// If set, the task is tried until this time, however often, and then given up.
     pub(crate) retry_until: Option<Timestamp>,
-    /// GitHub, or the external HUD, didn't take it now, and would from anybody: an outage or a rate limit. It says
-    /// nothing about the task and isn't counted as a try.
+    /// GitHub, or the external HUD, didn't take it now, and would from anybody: an outage or a rate limit. Or only a relay
+    /// of another version can do it. It says nothing about the task and isn't counted as a try.
     pub(crate) is_outage: bool,
     /// GitHub refuses what the request says. Only a task that is never given up is tried again then.
     pub(crate) is_refused: bool,
+    /// What was asked of GitHub may have been done all the same.
+    pub(crate) may_be_applied: bool,
     /// How long GitHub asked to wait in an outage. Only this task does, and no longer than between its other tries.
     pub(crate) outage_wait: Option<Duration>,
     /// A budget is used up until this time. Only this task waits for it, and it isn't counted as a try.
@@ -207,6 +212,7 @@ impl TaskError {
             retry_until: None,
             is_outage: false,
             is_refused: false,
+            may_be_applied: false,
             outage_wait: None,
             not_before: None,
         }
@@ -232,7 +238,8 @@ impl From<crcr_github::GithubError> for TaskError {
             retry_at: error.retry_at(),
             permanent: !retry,
             is_outage: retry,
-            is_refused: matches!(error, crcr_github::GithubError::Unprocessable(_)),
+            is_refused: !retry,
+            may_be_applied: error.may_be_applied(),
             outage_wait: error.retry_after(),
             ..Self::retry(error.with_cause())
         }
@@ -343,6 +350,7 @@ impl TaskKind {
             Self::MergeBase { .. } => "merge_base",
             Self::Comment { .. } => "comment",
             Self::KeepWebhook { .. } => "keep_webhook",
+            Self::UnreadFact { .. } => "unread_fact",
             Self::JobLog { .. } => "job_log",
             Self::SelfReportCommit { .. } => "self_report_commit",
             Self::Supersede { .. } => "supersede",
@@ -440,6 +448,7 @@ impl TaskKind {
             Self::Supersede { older, .. } => vec![older.clone()],
             Self::Reconcile | Self::AfterRestore | Self::AllChecks => vec![],
             Self::KeepWebhook { webhook } => vec![webhook.event.clone(), webhook.delivery.clone()],
+            Self::UnreadFact { text } => vec![digest(text.as_bytes())],
             Self::JobLog { job } => {
                 vec![job.repository.to_ascii_lowercase(), job.job_id.to_string()]
             }
@@ -469,7 +478,7 @@ impl TaskKind {
             | Self::AlertFeed { .. }
             | Self::RepositoryChanged { .. }
             | Self::CulpritFound { .. } => Lane::AlertWebhook,
-            Self::KeepWebhook { .. } => Lane::KeptWebhooks,
+            Self::KeepWebhook { .. } | Self::UnreadFact { .. } => Lane::KeptWebhooks,
             Self::Supersede { .. } => Lane::Superseding,
             Self::Reconcile => Lane::DeliveryLog,
             Self::JobLog { job } => {
@@ -479,10 +488,10 @@ impl TaskKind {
             Self::CheckRun { repo, head_sha, .. } => {
                 Lane::CheckRuns { repo: repo.key(), head_sha: head_sha.clone() }
             }
-            Self::CommitChecks { .. }
-            | Self::BackendChecks { .. }
-            | Self::RequiredDispatch { .. }
-            | Self::Labels { .. }
+            Self::CommitChecks { repo, .. }
+            | Self::BackendChecks { repo, .. }
+            | Self::RequiredDispatch { repo, .. } => Lane::Evaluations(repo.key()),
+            Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }
             | Self::Comment { .. }

@@ -251,10 +251,13 @@ async fn run_task(
 ) -> Option<Timestamp> {
     let result = match tokio::time::timeout(timeout, handlers::run(&relay, &task)).await {
         Ok(result) => result,
-        Err(_) => Err(TaskError::retry(format!(
-            "the handler took longer than {} s and was stopped before its lease ends",
-            timeout.as_secs_f64()
-        ))),
+        Err(_) => Err(TaskError {
+            may_be_applied: true,
+            ..TaskError::retry(format!(
+                "the handler took longer than {} s and was stopped before its lease ends",
+                timeout.as_secs_f64()
+            ))
+        }),
     };
     let pause_until = result.as_ref().err().and_then(|error| error.retry_at);
     settle_or_log(&relay, &task, result).await;
@@ -300,8 +303,11 @@ pub(crate) async fn settle(
     };
     let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
     let pause = retry_pause(relay, lease, &error);
-    let TaskError { is_outage: error_is_outage, retry_at, not_before, message, .. } = error;
-    tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
+    let TaskError { retry_at, not_before, .. } = error;
+    if dead || relay.failed_tasks_log.takes_one(std::time::Instant::now()) {
+        let (key, message) = (&lease.key, &error.message);
+        tracing::warn!(key, kind = name, tries, dead, error = message, "a task failed");
+    }
     let is_asked_to_wait = retry_at.is_some() || not_before.is_some();
     let counted = match dead {
         true => "dead",
@@ -311,23 +317,16 @@ pub(crate) async fn settle(
     relay.metrics.task(name, counted);
     let at = relay.now() + pause;
     let at = not_before.unwrap_or_else(|| retry_at.map_or(at, |asked| at.max(asked)));
-    let error = message.clone();
-    let outcome = match (dead, error_is_outage || not_before.is_some()) {
-        (true, _) => TaskOutcome::Dead { error, expires_at: relay.expiry() },
-        (false, true) => TaskOutcome::Postpone { at, error },
-        (false, false) => TaskOutcome::Retry { at, error },
+    let text = error.message.clone();
+    let outcome = match (dead, error.is_outage || not_before.is_some()) {
+        (true, _) => TaskOutcome::Dead { error: text, expires_at: relay.expiry() },
+        (false, true) => TaskOutcome::Postpone { at, error: text },
+        (false, false) => TaskOutcome::Retry { at, error: text },
     };
     match kind {
         Some(TaskKind::Dispatch { delivery, repo, .. }) => {
-            handlers::dispatch::record_failure(
-                relay,
-                lease,
-                (delivery, repo),
-                outcome,
-                &message,
-                dead,
-            )
-            .await
+            let of = (delivery.as_str(), repo);
+            handlers::dispatch::record_failure(relay, lease, of, outcome, &error).await
         }
         _ => settle_with(relay, lease, outcome).await,
     }

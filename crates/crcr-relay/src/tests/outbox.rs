@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_store::{SqliteStore, StateStore as _, StoreRole};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
@@ -14,6 +14,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 use super::support::World;
 use crate::limits;
 use crate::queue::fact_feed;
+use crate::queue::task_kind::TaskKind;
 
 const TOKEN: &str = "bot";
 
@@ -90,6 +91,32 @@ async fn unreachable_results_are_reported_and_stop_nothing() {
     assert!(!metrics.contains("crcr_results_failures_total 0"), "{metrics}");
 }
 
+/// After a roll-back, the outbox has what the newer version wrote.
+#[tokio::test]
+async fn fact_that_this_version_can_not_read_holds_up_no_other_and_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = format!("sqlite:{}", folder.path().join("results.db").display());
+    let world = world(&elsewhere).await;
+    assert_eq!(world.forwarded(TOKEN, "a").await, StatusCode::OK);
+    let readable = world.database();
+    let readable: String =
+        readable.query_row("SELECT fact FROM outbox LIMIT 1", [], |row| row.get(0)).unwrap();
+    world.sql("UPDATE outbox SET fact = json_object('weather', fact) WHERE id = 1");
+    assert_eq!(world.forwarded(TOKEN, "b").await, StatusCode::OK);
+    fact_feed::copy_waiting(&world.relay).await.unwrap();
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 0);
+    let before = kept(&world).await.len();
+    assert!(before >= 1, "the others are copied");
+    let errors = world.work().await;
+    assert!(errors[0].contains("of another version"), "{errors:?}");
+    // A relay that can read it has the same task.
+    let task = TaskKind::UnreadFact { text: readable }.task(world.relay.now());
+    world.relay.commit(WriteBatch { tasks: vec![task], ..WriteBatch::default() }).await.unwrap();
+    world.work().await;
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 1);
+    fact_feed::copy_waiting(&world.relay).await.unwrap();
+}
+
 /// Whoever is on call would look at ClickHouse, of which nothing is wrong.
 #[tokio::test]
 async fn outage_of_the_store_is_not_one_of_the_results() {
@@ -128,7 +155,7 @@ async fn outbox_is_emptied_when_results_move_back_to_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crcr.db");
     let facts = crcr_standin::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
-    let batch = crcr_store::WriteBatch { facts, ..Default::default() };
+    let batch = WriteBatch { facts, ..Default::default() };
     let store = SqliteStore::open_with_outbox(&path).unwrap();
     store.commit(batch, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
     let waiting = store.queue_depth().await.unwrap().facts;

@@ -192,6 +192,50 @@ async fn failing_sweep_is_never_given_up() {
     assert!(sweeps.iter().any(|task| task.failed == 2 * limits::TASK_TRIES && task.due_at <= soon));
 }
 
+/// While relays are replaced one after the other, an older one leases what a newer one has asked for.
+#[tokio::test]
+async fn task_of_another_version_waits_for_a_relay_that_knows_it_and_is_a_dead_letter_after_a_day()
+{
+    let world = World::new().await;
+    let store = world.relay.store.as_ref();
+    let key = crcr_store::StoreKey::new(&["paint_check_run", "7"]);
+    let task = crcr_store::NewTask {
+        key: key.clone(),
+        lane: "upstream:".to_owned(),
+        payload: r#"{"kind":"paint_check_run","colour":7}"#.to_owned(),
+        due_at: world.relay.now(),
+    };
+    world.relay.commit(WriteBatch { tasks: vec![task], ..WriteBatch::default() }).await.unwrap();
+    for _ in 0..2 * limits::TASK_TRIES {
+        let errors = world.work_after(limits::OUTAGE_RETRY.cap).await;
+        assert!(errors.iter().any(|error| error.contains("of another version")), "{errors:?}");
+    }
+    assert_eq!(deliveries::dead_letters(store, 9).await.unwrap(), []);
+    let waiting = store.find_task(key.as_str(), TaskState::Ready).await.unwrap().unwrap();
+    assert!(waiting.payload.contains("colour"), "{}", waiting.payload);
+    world.work_after(limits::LONGEST_OUTAGE).await;
+    assert_eq!(deliveries::dead_letters(store, 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn try_that_github_can_not_have_taken_leaves_no_trace_among_the_dispatches_that_it_may_have()
+{
+    for (fault, sends) in
+        [(Fault::status(429), 1), (Fault::status(401), 1), (Fault::status(502), 2)]
+    {
+        let world = World::new().await;
+        let text = format!("{fault:?}");
+        world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
+        world.send(&world.pull_request("opened")).await;
+        for _ in 0..3 {
+            world.work_after(Duration::from_secs(120)).await;
+        }
+        assert!(world.dispatched().contains(&"acme/two".to_owned()), "{text}");
+        let of_two = r#"SELECT count(*) FROM member WHERE set_key LIKE '["sent_to","acme/two"%'"#;
+        assert_eq!(world.value(of_two), sends, "{text}");
+    }
+}
+
 /// A world with one dead task, the dispatch to `acme/two`, and its key.
 async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
     let world = World::with(settings).await;

@@ -464,14 +464,7 @@ impl StateStore for RedisStore {
             .number(limit)
             .number(OUTBOX_BYTES);
         let entries: Vec<(String, String)> = self.connection.run(call).await?;
-        let parsed = entries.into_iter().map(|(id, text)| {
-            let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {
-                key: format!("outbox {id}"),
-                reason: error.to_string(),
-            })?;
-            Ok(OutboxEntry { id, fact })
-        });
-        parsed.collect()
+        Ok(entries.into_iter().map(|(id, text)| OutboxEntry::new(id, text)).collect())
     }
 
     async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError> {

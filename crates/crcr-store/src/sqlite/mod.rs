@@ -459,14 +459,8 @@ impl StateStore for SqliteStore {
                 Ok(entries)
             })
             .await?;
-        let parsed = entries.into_iter().map(|(id, text)| {
-            let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {
-                key: format!("outbox {id}"),
-                reason: error.to_string(),
-            })?;
-            Ok(OutboxEntry { id: id.to_string(), fact })
-        });
-        parsed.collect()
+        let entries = entries.into_iter();
+        Ok(entries.map(|(id, text)| OutboxEntry::new(id.to_string(), text)).collect())
     }
 
     async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError> {

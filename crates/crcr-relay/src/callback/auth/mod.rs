@@ -202,7 +202,10 @@ impl Verifier {
         };
         // Checked before any key is fetched: the algorithm is RS256, the token names a key, and it could be
         // valid now. What is wrong with its claims isn't a secret.
-        let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
+        let kid = token.rs256_key_id().ok_or_else(|| {
+            let why = "it has to be signed with RS256 by a key that `kid` names, without `crit`";
+            AuthError::unauthorized(format!("Invalid authorization token: {why}"))
+        })?;
         match token.check_claims(&self.audience, now) {
             // Whether it is worth waiting for shows when its signature has been checked.
             Ok(_) => {}

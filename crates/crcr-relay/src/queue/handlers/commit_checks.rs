@@ -2,7 +2,7 @@
 
 use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
-use crcr_domain::{Level, RepoName};
+use crcr_domain::{CheckRunPolicy, Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
 use super::head::Head;
@@ -73,10 +73,11 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
     Ok(TaskDone::Finished)
 }
 
-/// Does so for the open heads of every backend.
+/// Does so for the open heads of every backend that has check runs.
 pub async fn of_all_backends(relay: &Relay) -> Result<TaskDone, TaskError> {
     let list = allowlist(relay)?;
-    let work = list.iter().map(|entry| TaskKind::backend_checks(&entry.repo, false));
+    let shown = list.iter().filter(|entry| entry.level.check_run() != CheckRunPolicy::Never);
+    let work = shown.map(|entry| TaskKind::backend_checks(&entry.repo, false));
     let tasks = work.map(|work| work.task(relay.now())).collect();
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)

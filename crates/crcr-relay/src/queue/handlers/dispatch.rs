@@ -123,7 +123,8 @@ async fn send(
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
     match relay.app.dispatch(repo.as_str(), pinned, &payload.event_type, payload).await {
         Ok(sent) => {
-            record_sent(relay, task, read, &sent).await?;
+            let recorded = record_sent(relay, task, read, &sent).await;
+            recorded.map_err(|error| TaskError { may_be_applied: true, ..error.into() })?;
             if pinned.is_none()
                 && let Err(error) = repository_pins::pin(relay, repo, &sent.repository).await
             {
@@ -218,25 +219,25 @@ async fn record_sent(
     Ok(())
 }
 
-/// Records a failed try. If the task is `dead`, the dispatch is too.
+/// Records a failed try. If the task is dead, the dispatch is, too.
 pub(crate) async fn record_failure(
     relay: &Relay,
     task: &LeasedTask,
     (delivery, repo): (&str, &RepoName),
     outcome: TaskOutcome,
-    error: &str,
-    dead: bool,
+    error: &TaskError,
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
     let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
-    // GitHub may have accepted it all the same, and so have started runs.
-    if let Some(dispatch) = &read.value {
+    // Then it has started runs.
+    if let Some(dispatch) = read.value.as_ref().filter(|_| error.may_be_applied) {
         let batch = sent_batch(relay, dispatch, relay.now(), false);
         relay.commit(batch).await?;
     }
+    let dead = matches!(outcome, TaskOutcome::Dead { .. });
     change_and_settle(relay, task, read, outcome, |dispatch| {
         dispatch.tries += 1;
-        dispatch.last_error = Some(error.to_owned());
+        dispatch.last_error = Some(error.message.clone());
         if dead && dispatch.status == DispatchStatus::Queued {
             dispatch.status = DispatchStatus::Dead;
         }

@@ -78,20 +78,28 @@ pub(crate) async fn charge_calls(
         .filter(|entry| entry.level.check_run() != CheckRunPolicy::Never)
         .count();
     let an_hour = (limits::JOB_CHECK_CALLS / backends.max(1) as u64).max(limits::LEAST_CALLS);
-    let charge = BudgetCharge {
+    let of_hour = BudgetCharge {
         bucket: state_records::job_calls_key(repo),
         capacity: an_hour,
         per_minute: an_hour as f64 / 60.0,
         cost: calls,
         first_of: None,
     };
-    let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+    let of_minute = BudgetCharge {
+        bucket: state_records::job_calls_of_all_key(&relay.config.upstream),
+        capacity: limits::JOB_CHECK_CALLS_A_MINUTE,
+        per_minute: limits::JOB_CHECK_CALLS_A_MINUTE as f64,
+        ..of_hour.clone()
+    };
+    let batch = WriteBatch { charges: vec![of_hour, of_minute], ..WriteBatch::default() };
     match relay.commit(batch).await? {
         CommitOutcome::Limited(limited) => {
-            let text = format!(
-                "`{repo}` has made its {an_hour} calls of this hour for check runs of jobs; the backend's \
-                 own check run goes on"
-            );
+            let made = match limited.charge {
+                0 => format!("`{repo}` has made its {an_hour} calls of this hour"),
+                _ => format!("{} calls of this minute were made", limits::JOB_CHECK_CALLS_A_MINUTE),
+            };
+            let text =
+                format!("{made} for check runs of jobs; the backend's own check run goes on");
             Err(TaskError {
                 not_before: Some(relay.now() + limited.wait),
                 ..TaskError::retry(text)

@@ -20,6 +20,7 @@ mod rerun;
 pub(crate) mod runs;
 pub(crate) mod supersede;
 pub(crate) mod sweep;
+mod unread_fact;
 mod webhook_owner;
 
 use std::sync::Arc;
@@ -38,8 +39,10 @@ pub(crate) fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
 }
 
 pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, TaskError> {
-    let kind = task.kind.as_ref().map_err(|error| {
-        TaskError::permanent(format!("the payload isn't one of this version: {error}"))
+    // While relays are replaced one after the other, one of that version comes.
+    let kind = task.kind.as_ref().map_err(|error| TaskError {
+        is_outage: true,
+        ..TaskError::retry(format!("the task is of another version of crcr: {error}"))
     })?;
     match kind {
         TaskKind::Dispatch { delivery, repo, .. } => {
@@ -85,6 +88,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
             comment::run(relay, *pull, repo, check_run).await
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
+        TaskKind::UnreadFact { text } => unread_fact::run(relay, text).await,
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
         TaskKind::SelfReportCommit { attempt, commit, missing } => {
             self_report::look_up_commit(relay, attempt, commit, *missing).await

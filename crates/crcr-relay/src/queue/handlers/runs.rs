@@ -24,20 +24,28 @@ use crate::state_records::{self, JobRecord};
 /// The event of the runs that a dispatch starts.
 pub(crate) const EVENT: &str = "repository_dispatch";
 
-/// Takes one of the looks that a backend has for its runs, which use calls that its dispatches need, too. Returns how long
-/// to wait for one if all are used up.
+/// Takes one of the looks that a backend has for its runs, which use calls that its dispatches need, too. Half of them are
+/// left to others than the author of one's pull request; those who have never contributed to upstream share theirs. Returns
+/// how long to wait for one if all are used up.
 pub(crate) async fn charge_look(
     relay: &Relay,
-    repo: &RepoName,
+    dispatch: &Dispatch,
 ) -> Result<Option<Duration>, StoreError> {
-    let charge = BudgetCharge {
-        bucket: state_records::run_looks_key(repo),
-        capacity: limits::RUN_LOOKS / 5,
-        per_minute: limits::RUN_LOOKS as f64 / 60.0,
+    let repo = &dispatch.repo;
+    let looks = |bucket, an_hour: u64| BudgetCharge {
+        bucket,
+        capacity: an_hour / 5,
+        per_minute: an_hour as f64 / 60.0,
         cost: 1,
         first_of: None,
     };
-    let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+    let mut charges = vec![looks(state_records::run_looks_key(repo), limits::RUN_LOOKS)];
+    if dispatch.pull_request.is_some() {
+        let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
+        let bucket = state_records::run_looks_of_author_key(repo, author.unwrap_or("*"));
+        charges.push(looks(bucket, limits::RUN_LOOKS / 2));
+    }
+    let batch = WriteBatch { charges, ..WriteBatch::default() };
     Ok(match relay.commit(batch).await? {
         CommitOutcome::Limited(limited) => Some(limited.wait),
         _ => None,

@@ -45,7 +45,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let is_shown = of_commit.as_ref().is_some_and(Head::is_shown);
     let (mut list_again, mut look_again) = (None, None);
     if is_shown && answered {
-        match runs::charge_look(relay, repo).await? {
+        match runs::charge_look(relay, &dispatch).await? {
             // Many may wait, and each evaluates its check runs.
             Some(wait) => look_again = Some(now + wait.max(limits::RUN_POLL)),
             None => list_again = find_runs(relay, &mut changed, &jobs).await?,

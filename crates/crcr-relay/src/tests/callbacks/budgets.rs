@@ -3,6 +3,7 @@
 use super::*;
 use crate::queue::handlers::{runs, sweep};
 use crate::queue::task_kind::TaskDone;
+use crcr_domain::protocol::dispatch::Dispatch;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CREATE: &str = "POST /repos/acme/upstream/check-runs";
@@ -301,30 +302,74 @@ pub(crate) async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the
 
 #[tokio::test]
 pub(crate) async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
-    let (world, four) = World::new().await.opened("acme/four").await;
-    // Two backends have check runs, so each has half of the calls.
-    let capacity = crate::limits::JOB_CHECK_CALLS / 2;
+    // Two backends have check runs, so each has half of the calls. All of them together pass the limit of a minute.
+    let of_hour = crate::limits::JOB_CHECK_CALLS / 2;
+    let of_minute = crate::limits::JOB_CHECK_CALLS_A_MINUTE;
+    let backend = "acme/four".parse().unwrap();
+    for (bucket, capacity, per_minute, text) in [
+        (
+            crate::state_records::job_calls_key(&backend),
+            of_hour,
+            of_hour as f64 / 60.0,
+            "calls of this hour",
+        ),
+        (
+            crate::state_records::job_calls_of_all_key(&UPSTREAM.parse().unwrap()),
+            of_minute,
+            of_minute as f64,
+            "calls of this minute",
+        ),
+    ] {
+        let (world, four) = World::new().await.opened("acme/four").await;
+        let charge = crcr_store::BudgetCharge {
+            bucket,
+            capacity,
+            per_minute,
+            cost: capacity,
+            first_of: None,
+        };
+        let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
+        world.relay.commit(batch).await.unwrap();
+        four.begin(&world).await;
+        let errors = world.work().await;
+        assert!(errors.iter().all(|error| error.contains(text)), "{errors:?}");
+        assert_eq!(errors.len(), 1);
+        let status = |name: &str| {
+            let runs = world.github.state().world.check_runs(UPSTREAM);
+            runs.iter().find(|run| run.name == name).map(|run| run.status.clone())
+        };
+        assert_eq!(status("crcr/acme/four/relay/dispatch").as_deref(), Some("in_progress"));
+        assert_eq!(status("crcr/acme/four/CI/test"), None);
+        world.work_after(MINUTE).await;
+        assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
+    }
+}
+
+#[tokio::test]
+async fn repository_that_has_used_up_its_day_is_told_so_and_when_the_next_one_begins() {
+    let (world, two) = World::new().await.opened("acme/two").await;
+    let (now, capacity) = (world.relay.now(), crate::limits::REPORTS_PER_DAY);
     let charge = crcr_store::BudgetCharge {
-        bucket: crate::state_records::job_calls_key(&"acme/four".parse().unwrap()),
+        bucket: crate::state_records::budget_of_day_key("reports", now, "acme/two"),
         capacity,
-        per_minute: capacity as f64 / 60.0,
+        per_minute: 0.0,
         cost: capacity,
         first_of: None,
     };
     let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
     world.relay.commit(batch).await.unwrap();
-    four.begin(&world).await;
-    let errors = world.work().await;
-    assert!(errors.iter().all(|error| error.contains("calls of this hour")), "{errors:?}");
-    assert_eq!(errors.len(), 1);
-    let status = |name: &str| {
-        let runs = world.github.state().world.check_runs(UPSTREAM);
-        runs.iter().find(|run| run.name == name).map(|run| run.status.clone())
-    };
-    assert_eq!(status("crcr/acme/four/relay/dispatch").as_deref(), Some("in_progress"));
-    assert_eq!(status("crcr/acme/four/CI/test"), None);
-    world.work_after(MINUTE).await;
-    assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
+    let token = world.github.state().oidc.sign(&two.claims(&world));
+    let request = http::Request::post("/github/callback")
+        .header("authorization", format!("Bearer {token}"))
+        .body(axum::body::Body::from(two.body("in_progress", None).to_string()));
+    let answer = world.answer(request.unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let wait: i64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let left = 86_400 - now.as_second().rem_euclid(86_400);
+    assert!((left - 60..left + 120).contains(&wait), "{wait} s, and {left} s are left");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+    let body = String::from_utf8_lossy(&body);
+    assert!(body.contains("150000 reports were sent on this day"), "{body}");
 }
 
 #[tokio::test]
@@ -333,7 +378,25 @@ pub(crate) async fn looks_at_runs_leave_calls_for_everything_else() {
     four.complete(&world, "success").await;
     world.settle().await;
     let (repo, delivery) = (four.repo.parse().unwrap(), four.client_payload["delivery_id"].clone());
-    while runs::charge_look(&world.relay, &repo).await.unwrap().is_none() {}
+    let key = crate::state_records::dispatch_key(delivery.as_str().unwrap(), &repo);
+    let known = crcr_store::read_record::<Dispatch>(world.relay.store.as_ref(), key).await.unwrap();
+    let known = known.value.unwrap();
+    let used_up = async |dispatch: &Dispatch| {
+        let mut count = 0;
+        while runs::charge_look(&world.relay, dispatch).await.unwrap().is_none() {
+            count += 1;
+        }
+        count
+    };
+    // Somebody who closes and reopens a pull request all day leaves half of them to others.
+    let of = |author: &str, is_known_author| Dispatch {
+        author: Some(author.to_owned()),
+        is_known_author,
+        ..known.clone()
+    };
+    assert_eq!(used_up(&of("mallory", false)).await, crate::limits::RUN_LOOKS / 10);
+    assert_eq!(used_up(&of("another", false)).await, 0, "newcomers share theirs");
+    assert_eq!(used_up(&known).await, crate::limits::RUN_LOOKS / 10);
     let looks = || world.github.state().traffic.calls("runs");
     let before = looks();
     let swept = sweep::run(&world.relay, delivery.as_str().unwrap(), &repo).await;

@@ -287,7 +287,8 @@ async fn keys_are_valid_for_a_day_after_the_last_fetch_and_then_the_response_is_
 
 /// Behind a firewall that only lets GitHub through.
 #[tokio::test]
-async fn keys_of_buildkite_hold_readiness_only_while_a_backend_reports_from_there() {
+async fn keys_of_buildkite_are_missed_while_a_backend_reports_from_there_and_hold_up_nothing_else()
+{
     let github = crcr_standin::StandIn::start().unwrap();
     let origin = github.state().origin().to_owned();
     let issuers = format!(
@@ -318,11 +319,39 @@ async fn keys_of_buildkite_hold_readiness_only_while_a_backend_reports_from_ther
 
     std::fs::write(&map, "buildkite: {org-1/pipe-1: Acme/Two}").unwrap();
     assert!(world.relay.refresh_providers().await);
+    // Webhooks, and reports from GitHub, are taken without them.
     let (status, body) = ready().await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(status, StatusCode::OK);
     assert_eq!(body["keys_missing_of"], json!(["https://agent.buildkite.com"]));
     let metrics = world.metrics().await;
     assert!(metrics.contains("crcr_issuers_without_keys 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn compressed_body_is_refused_with_the_reason() {
+    let (world, two) = World::new().await.opened("acme/two").await;
+    let token = world.github.state().oidc.sign(&two.claims(&world));
+    let request = Request::post("/github/callback")
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-encoding", "gzip")
+        .body(Body::from(&b"\x1f\x8b\x08\x00"[..]));
+    let (status, body) = world.call(request.unwrap()).await;
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert!(body["detail"].as_str().unwrap().contains("without `Content-Encoding`"), "{body}");
+}
+
+/// The field is optional.
+#[tokio::test]
+async fn report_of_a_rerun_that_does_not_name_its_attempt_is_of_the_tokens() {
+    let (world, four) = World::new().await.opened("acme/four").await;
+    four.start_and_end(&world, "failure").await;
+    let again = Downstream { attempt: 2, ..four };
+    let mut body = again.body("completed", Some("success"));
+    body["workflow"]["run_attempt"] = Value::Null;
+    assert_eq!(again.report(&world, &body).await, said("completed"));
+    let facts = world.results.attempts(&world.always()).unwrap();
+    let attempts: Vec<u32> = facts.iter().map(|fact| fact.run_attempt).collect();
+    assert_eq!(attempts, [1, 2]);
 }
 
 #[tokio::test]
