@@ -65,7 +65,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 89, "{tools}");
+    assert!(tools >= 92, "{tools}");
 }
 
 #[test]
@@ -108,6 +108,10 @@ fn element_that_is_not_of_a_test_is_a_failed_suite() {
         ("ant", &["BrokenEndTest", "BrokenSetupTest"][..]),
         ("bun-hooks", &["(unnamed)", "(unnamed)"][..]),
         ("go-junit-report-1", &["[build failed]"][..]),
+        (
+            "jest-hooks",
+            &[" Test execution failure: could be caused by test hooks like 'afterAll'."][..],
+        ),
         ("vitest-errors", &["Uncaught Exception: nobody waits"][..]),
         // Two packages, and the error that the report declares.
         ("gotestsum-short", &["TestMain", "TestMain", ""][..]),
@@ -180,6 +184,29 @@ fn exception_that_a_tool_writes_below_its_traceback_is_the_message() {
         let case = named("testtools", name);
         assert_eq!(case.message(), Some(message));
         assert!(case.message_details().unwrap().contains("Traceback"), "{name}");
+    }
+}
+
+#[test]
+fn message_is_what_failed_and_not_the_test_the_captured_output_or_markup_before_it() {
+    for (tool, name, message) in [
+        ("phpunit", "testFails", "Failed asserting that 2 is identical to 1."),
+        ("phpunit", "testError", "RuntimeException: error"),
+        ("phpunit", "testNumbers with data set \"two\"", "Failed asserting that 2 is less than 2."),
+        ("testtools-details", "test_fails", "testtools.matchers._impl.MismatchError: 1 != 2"),
+        ("testtools-details", "test_parts", "AssertionError: 0 is not true : even"),
+        ("robot-merge", "Fails", "<b> isn't \"c\" & d"),
+        (
+            "jest-hooks",
+            " Test execution failure: could be caused by test hooks like 'afterAll'.",
+            "Error: not <closed>",
+        ),
+        ("eunit", "all:0 error_test", "error:boom"),
+        ("eunit", "fixture setup [1,4]", "throw:no_setup"),
+    ] {
+        let case = named(tool, name);
+        assert_eq!(case.message(), Some(message), "{tool}: {name}");
+        assert_eq!(case.message_details().is_some(), tool != "robot-merge", "{tool}: {name}");
     }
 }
 

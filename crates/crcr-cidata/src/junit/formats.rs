@@ -379,6 +379,31 @@ fn go(lines: &[&str]) -> TestReport {
 }
 
 #[test]
+fn failure_of_go_that_printed_nothing_itself_is_told_by_its_result() {
+    let output = |test: &str, text: &str| {
+        format!(r#"{{"Action":"output","Package":"p"{test},"Output":"{text}\n"}}"#)
+    };
+    let package = |printed: &[&str]| {
+        let mut lines: Vec<String> = printed.iter().map(|text| output("", text)).collect();
+        lines.push(r#"{"Action":"fail","Package":"p","Elapsed":0.01}"#.to_owned());
+        let report = go(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        report.cases[0].message().map(str::to_owned)
+    };
+    assert_eq!(package(&["PASS", "FAIL\\tp\\t0.1s"]).as_deref(), Some("FAIL\tp\t0.1s"));
+    let exit = package(&["PASS", "exit status 4", "FAIL\\tp\\t0.1s"]);
+    assert_eq!(exit.as_deref(), Some("exit status 4"));
+    let of_test = r#","Test":"TestA""#;
+    let report = go(&[
+        r#"{"Action":"run","Package":"p","Test":"TestA"}"#,
+        &output(of_test, "=== RUN   TestA"),
+        &output(of_test, "--- FAIL: TestA (0.01s)"),
+        r#"{"Action":"fail","Package":"p","Test":"TestA","Elapsed":0.01}"#,
+        r#"{"Action":"fail","Package":"p","Elapsed":0.02}"#,
+    ]);
+    assert_eq!(report.cases[0].message(), Some("--- FAIL: TestA (0.01s)"));
+}
+
+#[test]
 fn lines_of_go_test_are_read() {
     let report = go(&[
         r#"{"Time":"2026-11-25T01:00:00Z","Action":"start","Package":"p"}"#,

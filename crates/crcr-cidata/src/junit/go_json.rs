@@ -454,7 +454,18 @@ fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
 
 fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {
     cut(&mut output, MAX_TEXT_BYTES);
-    let message = cause_of_go(&output).map(str::to_owned);
+    let cause = cause_of_go(&output).or_else(|| {
+        let is_failure = matches!(kind, TestDetailKind::Failure | TestDetailKind::Error);
+        result_of_go(&output).filter(|_| is_failure)
+    });
+    let message = cause.map(str::to_owned);
     let text = Some(output).filter(|output| !output.trim().is_empty());
     TestDetail { kind, type_name: None, message, text }
+}
+
+/// The line that tells of a failure where the test or package printed nothing itself, as a test whose subtest failed.
+fn result_of_go(output: &str) -> Option<&str> {
+    let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let exit = lines.clone().find(|line| line.starts_with("exit status "));
+    exit.or_else(|| lines.rfind(|line| line.starts_with("--- FAIL") || line.starts_with("FAIL")))
 }

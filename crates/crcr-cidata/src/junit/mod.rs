@@ -8,6 +8,7 @@ mod attempts;
 mod dialect;
 mod dialects;
 mod elements;
+mod failure_messages;
 mod findings;
 #[cfg(test)]
 mod fixtures;

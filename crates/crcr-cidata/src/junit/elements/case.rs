@@ -9,6 +9,7 @@ use quick_xml::events::BytesStart;
 
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
+use crate::junit::failure_messages::better_message;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{
     CaseMarks, LinterReport, OpenSuite, without_versions, without_versions_of_kotlin,
@@ -34,6 +35,9 @@ const CLASSES_OF_SUITES: [&str; 4] = [
     "junit.framework.TestSuite$1",
 ];
 
+/// The name that jest-junit gives a failed hook such as `afterAll`, behind those of its template.
+const HOOK_OF_JEST: &str = "Test execution failure: could be caused by test hooks like 'afterAll'.";
+
 /// What the class begins with where Gradle couldn't run a class at all: `Gradle Test Executor 9`, `Gradle Test Run :test`.
 const GRADLE_PROCESSES: [&str; 2] = ["Gradle Test Executor ", "Gradle Test Run :"];
 
@@ -55,6 +59,20 @@ impl OpenCase {
                 detail.kind = TestDetailKind::Error;
                 self.case.result = TestResult::Error;
                 self.failure_details += 1;
+            }
+        }
+    }
+
+    /// A failure that says nothing else is told by its type, as nextest's `test timeout`.
+    fn tell_silent_failures_by_type(&mut self) {
+        for detail in &mut self.case.details {
+            let is_silent = detail.message.is_none() && detail.text.is_none();
+            if is_silent && detail.kind != TestDetailKind::Skipped {
+                let says_more = |kind: &String| {
+                    let results = ["failure", "failed", "error"];
+                    !results.iter().any(|result| result.eq_ignore_ascii_case(kind))
+                };
+                detail.message = detail.type_name.clone().filter(says_more);
             }
         }
     }
@@ -226,6 +244,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             self.findings.add(JunitRule::ManyDetails, open.line, message);
         }
         self.decide_result(&mut open, is_cut);
+        open.tell_silent_failures_by_type();
         let is_nameless = open.case.name.trim().is_empty();
         let is_only = || {
             let suite = self.suites.last();
@@ -403,7 +422,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let wanted = ["message", "type", "exception-type", "error_type", "error_msg", "msg"];
         self.each_attribute(tag, line, wanted, |this, key, raw| {
             let value = LimitedText::of_attribute(raw, &mut this.flaws);
-            let value = Some(value).filter(|value| !value.trim().is_empty());
+            // Messages of AssertJ, Hamcrest and RSpec begin with a line break.
+            let value = Some(value.trim().to_owned()).filter(|value| !value.is_empty());
             match key {
                 "message" => detail.message = value.or(detail.message.take()),
                 "error_msg" | "msg" => detail.message = detail.message.take().or(value),
@@ -450,6 +470,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if message.is_none() && text.as_deref().is_some_and(|text| text.starts_with(LUA_TRACE)) {
             message = type_name.clone();
         }
+        let name = self.case.as_ref().map_or("", |open| open.case.name.as_str());
+        let better =
+            better_message(name, type_name.as_deref(), message.as_deref(), text.as_deref());
+        let message = better.or(message);
         let mut detail = TestDetail { kind, type_name, message, text };
         match &mut self.case {
             Some(open) if open.case.details.len() < MAX_DETAILS => open.case.details.push(detail),
@@ -524,6 +548,7 @@ fn is_of_suite(open: &OpenCase) -> bool {
         // JUnit and Gradle, for a class that can't be made or set up, Bun for a hook, and sbt for a class that crashed.
         || ["initializationError", "executionError", "classMethod", "(unnamed)"].contains(&name)
         || name.starts_with("(It is not a test it is a sbt.testing.")
+        || name.ends_with(HOOK_OF_JEST)
         || is_of_gradle_process(case)
         || case.details.iter().any(|detail| is_of_go_package(name, detail))
         // gotestsum, with `--junitfile-testcase-classname=short`.

@@ -83,11 +83,13 @@ impl OpenCase {
         }
     }
 
-    /// The failure that was read last, if it says nothing, as those of CTest, Meson and libtest.
+    /// The failure that was read last, if it says nothing, as those of CTest, Meson and libtest, or only that it is one, as
+    /// VUnit's.
     fn silent_failure(&mut self) -> Option<&mut TestDetail> {
         self.case.details.last_mut().filter(|detail| {
+            let message = detail.message.as_deref();
             matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error)
-                && detail.message.is_none()
+                && message.is_none_or(|message| message.eq_ignore_ascii_case("failed"))
                 && detail.text.is_none()
         })
     }

@@ -208,6 +208,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let is_machine = if self.is_root_playwright { is_runner_name } else { is_machine_name };
         if let Some(project) = hostname.filter(|host| !is_machine(host))
             && self.is_hostname_project
+            && package.is_none()
         {
             suite.variant = Some(project);
         }

@@ -75,6 +75,12 @@ fn hostname_is_a_project_where_the_root_is_playwrights_and_no_machine_anywhere()
     // With a name of its own, as by `PLAYWRIGHT_JUNIT_SUITE_NAME`, another tool may have written it.
     assert_eq!(variant("id='' name='e2e'", "ci-worker-1234"), None);
     assert_eq!(variant("id='' name='e2e'", "iPad 1024x768").as_deref(), Some("iPad 1024x768"));
+    // Playwright's suites have no package.
+    let other = read(
+        "<testsuites id='1' name='e2e'><testsuite name='s' package='p' hostname='builder'>\
+         <testcase name='a' time='1'/></testsuite></testsuites>",
+    );
+    assert_eq!(other.cases[0].variant, None);
 }
 
 #[test]

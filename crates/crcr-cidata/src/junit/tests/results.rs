@@ -78,7 +78,12 @@ fn failure_that_says_nothing_is_told_by_what_the_test_printed() {
         report.cases[0].message().map(str::to_owned)
     };
     let output = "<system-out>\n<![CDATA[a.cc:3: x &lt; 1]]>\n</system-out>";
-    for failure in ["<failure message=''/>", "<failure/>", "<error type='crash'> </error>"] {
+    for failure in [
+        "<failure message=''/>",
+        "<failure message='Failed'/>",
+        "<failure/>",
+        "<error type='crash'> </error>",
+    ] {
         let told = message(&format!("{failure}<system-out/>{output}<system-err>late</system-err>"));
         assert_eq!(told.as_deref(), Some("a.cc:3: x &lt; 1"), "{failure}");
     }
