@@ -248,8 +248,9 @@ fn timestamp_length(line: &[u8]) -> Option<usize> {
 
 /// Before each line of one of several processes: torchrun (`[rank0]: `), MPI (`[1,0]<stderr>:`), Ray and vLLM
 /// (`(EngineCore_0 pid=12) ERROR 11-20 09:00:05 [core.py:700] `), act (`[CI/build]   | `), Docker Compose (`web-1  | `),
-/// Earthly (`+test | `), Turborepo (`@acme/web:lint: `) and concurrently (`[1] `).
-pub(crate) const PROCESS_LABEL: &str = r"\[rank\d+\]: |\[\d+,\d+\]<std(?:err|out)>:|\((?:[\w.]+ )+pid=\d+[^)]*\) (?:ERROR [\d-]+ [\d:]+ \[\S+\] )?|\[[^\]/]{1,80}/[^\]]{1,80}\] +\| |[A-Za-z][\w.-]*-\d+ +\| | *\+[\w-]+ (?:\*failed\* )?\| |(?:@[\w.-]+/)?[a-z][\w.-]*:[a-z][\w.:-]*: |\[\d{1,2}\] ";
+/// Earthly (`+test | `), Turborepo (`@acme/web:lint: `), Lerna (`@acme/web: `), pnpm (`packages/web lint: `), ssh-action
+/// (`err: `) and concurrently (`[1] `).
+pub(crate) const PROCESS_LABEL: &str = r"\[rank\d+\]: |\[\d+,\d+\]<std(?:err|out)>:|\((?:[\w.]+ )+pid=\d+[^)]*\) (?:ERROR [\d-]+ [\d:]+ \[\S+\] )?|\[[^\]/]{1,80}/[^\]]{1,80}\] +\| |[A-Za-z][\w.-]*[-_]\d+ +\| | *\+[\w-]+ (?:\*failed\* )?\| |(?:@[\w.-]+/)?[a-z][\w.-]*:[a-z][\w.:-]*: |@[\w.-]+/[\w.-]+: |(?:[\w@.-]+/)+[\w@.-]+ (?:build|check|compile|lint|test|typecheck)[\w:-]*: |(?:err|out): |\[\d{1,2}\] ";
 
 /// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`)
 /// write before the output of another tool, and labels of processes.

@@ -658,7 +658,10 @@ impl<'r> Evidence<'r> {
         let may_decide = |rule: &&LogRule| {
             !rule.is_specific() || candidate.output.may_decide(rule.is_searched_everywhere())
         };
+        // Ansible goes on after a task whose failure is ignored.
+        let goes_on = text.after.first().is_some_and(|next| next == "...ignoring");
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match).filter(may_decide);
+        let rule = rule.filter(|_| !goes_on);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
         // What an action says is worth more than the exit code of a script.
         let is_of_runner = is_last_resort && line.starts_with(b"##[error]");
@@ -669,7 +672,7 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::HintRule, (is_hint && !is_last_resort) || is_of_runner);
         features.flag(Trait::LastResortRule, is_last_resort && !is_of_runner);
         let is_ignored = decides.is_some_and(|rule| rule.kind == RuleKind::Ignore);
-        features.flag(Trait::Ignored, is_ignored);
+        features.flag(Trait::Ignored, is_ignored || goes_on);
         features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(candidate.ordinal)));
         features
             .set(Trait::DistanceToStart, log_count_u64(candidate.ordinal.saturating_sub(start)));

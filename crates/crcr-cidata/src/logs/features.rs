@@ -170,7 +170,7 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// such as `Expected:` or `1) Failure:`, is only above what it is about.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok(?: \d+ |: [^\[]| - )|--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] stack trace is suppressed; run |^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$|^Done\. Your build exited with \d+|^travis_(?:fold|time):|^g?make(?:\[\d+\])?: Target .+ not remade because of errors\.$|^scons: building terminated because of errors\.$|^node:[\w/]+:\d+$|^(?:assert|events|fs|module|util|internal/[\w/-]+)\.js:\d+$|^Found warnings, treating as errors\b",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok(?: \d+ |: [^\[]| - )|--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*(?:Test Files|Tests|Type Errors|Errors|Snapshots) {2,}\d+ |^Failed to compile\.$|^\s*(?:x|✗|✖|✕|×) (?:Build failed in )?\d[\d.]*m?s$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$|^#\d+ (?:\[[^\]]*\d/\d+\] |\[internal\] |DONE \d|CACHED$|sha256:|transferring )|^\s+\S+ -> \S.*\.(?:dll|exe)$|^_{5,} summary _{5,}$|^\s*(?:\d+\) (?:Failure|Error)|Expected|Actual|Received|Got|Caught|Passed in|Failed (?:projects|tasks|targets)):$|^\S+:\d+: recipe for target '.+' failed$|^\[error\] (?:stack trace is suppressed; run |Total time: )|^\[ERROR\] (?:To see the full stack trace of the errors|Re-run Maven using|For more information about the errors|After correcting the problems)|^\s*Error: Failed expectation$|^No (?:broken|dead|duplicate|known|leaked|unused) [\w ]*(?:found|detected)\W*$|^\W*\d+ ?/ ?\d+ \w+ passed\W*$|^ in .+ at \S+\.jl:\d+$|^Done\. Your build exited with \d+|^travis_(?:fold|time):|^g?make(?:\[\d+\])?: Target .+ not remade because of errors\.$|^scons: building terminated because of errors\.$|^node:[\w/]+:\d+$|^(?:assert|events|fs|module|util|internal/[\w/-]+)\.js:\d+$|^Found warnings, treating as errors\b|^(?:[\w.]+: )?An error occurred while executing the following cell:$|^\w+ {2,}Traceback \(most recent call last\)$",
     )
 });
 
@@ -207,7 +207,7 @@ static SOME_FAILED: LazyLock<Regex> = LazyLock::new(|| {
 /// A level below errors, such as INFO, or the status of a request that succeeded: such a line is about no failure.
 static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r#"^(?:\S+ +){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,
+        r#"^(?:\S+[ \t]+){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,
     )
 });
 
@@ -462,8 +462,11 @@ mod tests {
             "___________________________________ summary ____________________________________",
             "  1) Failure:",
             "Expected:",
+            "Failed tasks:",
             "rules.mk:4: recipe for target 'errors' failed",
             "[error] stack trace is suppressed; run 'last core / mimaReportBinaryIssues' for the full output",
+            "[error] Total time: 31 s, completed Jan 20, 2026, 9:14:40 AM",
+            "[ERROR] To see the full stack trace of the errors, re-run Maven with the -e switch.",
             "    Error: Failed expectation",
             "No broken file links found",
             "✘ 11/12 URLs passed",
@@ -475,6 +478,8 @@ mod tests {
             "node:internal/modules/esm/resolve:854",
             "events.js:160",
             "Found warnings, treating as errors (as requested).",
+            "nbclient.exceptions.CellExecutionError: An error occurred while executing the following cell:",
+            "AttributeError                            Traceback (most recent call last)",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }

@@ -610,6 +610,10 @@ fn rule_matches_behind_what_another_tool_writes_before_a_line() {
         ("               +test | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("@acme/web:build: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("web:build: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("web_1  | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("@acme/web: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("packages/web build: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("err: a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("[1] a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
     ] {
         let log = log_of_failed_tests("", &format!("building\n{line}"), "");
