@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
+use crcr_domain::protocol::event::is_sha;
 use crcr_domain::{Allowlist, RepoName};
 
 use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
@@ -48,9 +49,8 @@ impl AllowlistFile {
     pub fn read_revision(name: &str, env: &Env) -> Result<Self, Failure> {
         let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
         let git = GitCommands::new(env).map_err(no_temporary_folder)?;
-        let is_hash = [40, 64].contains(&revision.len())
-            && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_file = || !is_hash && Path::new(name).exists() && !git.is_revision(revision);
+        let is_file =
+            || !is_sha(revision) && Path::new(name).exists() && !git.is_revision(revision);
         if name == "-" || is_file() {
             return Self::read(name);
         }

@@ -123,7 +123,7 @@ pub struct StagedFiles {
     /// Sorted hashes of the paths of earlier artifacts' files and links, each with its artifact's index. Hashes,
     /// because there may be millions; of the lower-case path where case is ignored.
     files: Vec<(u64, u32)>,
-    /// The same for the paths of folders.
+    /// Hashes of the paths of earlier artifacts' folders.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
     links: Vec<(String, String)>,

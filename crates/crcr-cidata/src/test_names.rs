@@ -231,7 +231,7 @@ fn lengths_of_suite(cases: &[TestCase]) -> Option<Vec<usize>> {
         }
         last = Some((number, separator));
         let length = separator.before.len() + digits(number) + separator.after.len();
-        // Of a test without a name the number is all there is.
+        // A test without a name has nothing but its number.
         lengths.push(if length < case.name.len() { length } else { 0 });
     }
     last.map(|_| lengths)

@@ -69,7 +69,7 @@ impl WebhookHead {
         // GitHub sends GUIDs. What else a sender with the secret invents becomes a file name, too.
         let delivery = match self.delivery.bytes().all(is_plain) {
             true => self.delivery.clone(),
-            false => self.delivery.bytes().map(|byte| format!("{byte:02x}")).collect(),
+            false => hex::encode(&self.delivery),
         };
         format!("{}/{day}/{delivery}.json.zst", self.event)
     }

@@ -30,7 +30,7 @@ impl RepositoryFiles {
         owners.unwrap_or_default().to_vec()
     }
 
-    /// Of the entries that cover a test, the one that ends last.
+    /// The entry that covers the test; of several, the one that ends last.
     pub(crate) fn quarantine_of(&self, test: &TestIdentity, today: Date) -> Option<QuarantineView> {
         let entries = self.quarantine.iter().flatten();
         let variant = test.variant.as_deref();

@@ -15,7 +15,7 @@ const TOP: f64 = 10.0;
 /// How an hour is written.
 pub(crate) const HOUR: &str = "%m-%d %H:00 UTC";
 /// With more times, only values that stand alone have a mark.
-const MARKED: usize = 70;
+const MAX_MARKED_POINTS: usize = 70;
 
 /// What the numbers of a chart are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -144,7 +144,7 @@ impl Plot {
                         polyline.(class) points=(points(&part, &x, &y)) {}
                     }
                     @for (n, value) in line.values.iter().enumerate() {
-                        @if let Some(value) = value.filter(|_| count <= MARKED || is_alone(&line.values, n)) {
+                        @if let Some(value) = value.filter(|_| count <= MAX_MARKED_POINTS || is_alone(&line.values, n)) {
                             (mark(class, x(n), y(value)))
                         }
                     }

@@ -57,8 +57,7 @@ async fn with_tag(mut request: Request, next: Next) -> Response {
 
 /// Weak, because the bytes differ by encoding.
 fn tag_of(body: &[u8]) -> HeaderValue {
-    let sum = digest(&SHA256, body);
-    let hex: String = sum.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex::encode(&digest(&SHA256, body).as_ref()[..16]);
     HeaderValue::try_from(format!("W/\"{hex}\"")).expect("hexadecimal digits")
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::Dispatch;
-use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch, read_record, read_records};
+use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ fn key(relay: &Relay, repo: &RepoName) -> StoreKey {
 /// Whether failures of the backend's infrastructure are neutral now.
 pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
-    let known: Versioned<Breaker> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
+    let known: Versioned<Breaker> = relay.read_record(key(relay, repo)).await?;
     Ok(known.value.is_some_and(|breaker| breaker.is_open(threshold)))
 }
 
@@ -97,7 +97,7 @@ pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
     let Some(policy) = relay.allowlist.get() else { return Ok(vec![]) };
     let repos: Vec<RepoName> = policy.iter().map(|entry| entry.repo.clone()).collect();
     let keys = repos.iter().map(|repo| key(relay, repo)).collect();
-    let known = read_records::<Breaker>(relay.store.as_ref(), keys).await?;
+    let known = relay.read_records::<Breaker>(keys).await?;
     let is_open = |known: &Versioned<Breaker>| {
         known.value.as_ref().is_some_and(|breaker| breaker.is_open(threshold))
     };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +26,7 @@ pub(crate) struct ClockRecord {
 pub(crate) async fn advance(relay: &Relay) -> Result<Timestamp, StoreError> {
     let now = relay.now();
     for _ in 0..limits::CONFLICT_TRIES {
-        let known: Versioned<ClockRecord> =
-            read_record(relay.store.as_ref(), state_records::clock_key()).await?;
+        let known: Versioned<ClockRecord> = relay.read_record(state_records::clock_key()).await?;
         let before = known.value.clone().unwrap_or(ClockRecord { seen: now, pruned_until: now });
         if before.seen > now + limits::CLOCK_BACK {
             let ahead = Duration::try_from(before.seen.duration_since(now)).unwrap_or_default();

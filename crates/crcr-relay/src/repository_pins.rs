@@ -80,8 +80,7 @@ pub(crate) async fn pin(
     target: &AppRepository,
 ) -> Result<(), StoreError> {
     let upstream = &relay.config.upstream;
-    let known: Versioned<Pin> =
-        read_record(relay.store.as_ref(), state_records::pin_key(upstream, repo)).await?;
+    let known: Versioned<Pin> = relay.read_record(state_records::pin_key(upstream, repo)).await?;
     if known.value.is_some() {
         return Ok(());
     }

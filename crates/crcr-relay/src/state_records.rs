@@ -279,7 +279,7 @@ pub struct RedeliveryRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadsLook {
     pub begun_at: Timestamp,
-    /// Of the open pull requests, those first that changed last.
+    /// The next page of GitHub's list of open pull requests, which has the most recently changed ones first.
     pub next_page: u32,
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crcr_store::{StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{StoreError, Versioned, WriteBatch};
 use jiff::Timestamp;
 
 use crate::limits;
@@ -19,8 +19,7 @@ pub(crate) struct OwnBeats {
 
 /// Writes down that a relay is up, and the downtime before it if there was one.
 pub async fn beat(relay: &Relay) -> Result<(), StoreError> {
-    let known: Versioned<Uptime> =
-        read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
+    let known: Versioned<Uptime> = relay.read_record(state_records::uptime_key()).await?;
     let now = relay.now();
     // Whose own last beat is recent knows that a relay was up, however far the clocks of others are from its own.
     let is_recent = |own: &OwnBeats| own.last <= now && now <= own.last + limits::SHORTEST_DOWNTIME;
@@ -75,8 +74,7 @@ pub(crate) async fn extended(
     if relay.now() < due {
         return Ok(due);
     }
-    let known: Versioned<Uptime> =
-        read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
+    let known: Versioned<Uptime> = relay.read_record(state_records::uptime_key()).await?;
     Ok(extend(due, from, &known.value.unwrap_or_default().downtimes))
 }
 
@@ -86,8 +84,7 @@ pub(crate) async fn was_down(
     from: Option<Timestamp>,
     to: Option<Timestamp>,
 ) -> Result<bool, StoreError> {
-    let known: Versioned<Uptime> =
-        read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
+    let known: Versioned<Uptime> = relay.read_record(state_records::uptime_key()).await?;
     let downtimes = known.value.unwrap_or_default().downtimes;
     let overlaps = |(down, up): &(Timestamp, Timestamp)| {
         to.is_none_or(|to| *down < to) && from.is_none_or(|from| from < *up)

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::limits;
 
 /// The metrics name the repositories that use most of a thing; all others are one.
-const NAMED: usize = 10;
+const NAMED_REPOSITORIES: usize = 10;
 
 /// What a repository uses of what all share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,8 +71,8 @@ impl Usage {
         for (resource, used) in &today.used {
             let mut used: Vec<_> = used.iter().map(|(repo, count)| (*count, repo)).collect();
             used.sort_unstable_by(|a, b| b.cmp(a));
-            let others: u64 = used.iter().skip(NAMED).map(|(count, _)| count).sum();
-            let named = used.iter().take(NAMED);
+            let others: u64 = used.iter().skip(NAMED_REPOSITORIES).map(|(count, _)| count).sum();
+            let named = used.iter().take(NAMED_REPOSITORIES);
             most.extend(named.map(|(count, repo)| (*resource, repo.to_string(), *count)));
             if others > 0 {
                 most.push((*resource, "others".to_owned(), others));
@@ -127,7 +127,7 @@ mod tests {
             usage.add(now, Resource::Reports, &format!("acme/r{n}"), n);
         }
         let most = usage.most();
-        assert_eq!(most.len(), NAMED + 1);
+        assert_eq!(most.len(), NAMED_REPOSITORIES + 1);
         assert_eq!(most[0], (Resource::Reports, "acme/r499".to_owned(), 499));
         assert_eq!(most.iter().map(|(_, _, count)| count).sum::<u64>(), (0..500).sum::<u64>());
         let tomorrow = now + Duration::from_secs(86_400);

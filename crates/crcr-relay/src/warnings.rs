@@ -17,7 +17,7 @@ use crate::relay::Relay;
 use crate::{breaker, limits};
 
 /// A task that isn't done so long after it was due is told.
-const LATE: SignedDuration = SignedDuration::from_mins(10);
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// What depends on a fork that may be deleted, and what people ask for and see refused.
 const EXPECTED_FAILURES: [&str; 5] =
     ["job_log", "merge_base", "rerun", "rerun_suite", "redispatch"];
@@ -135,7 +135,7 @@ fn of_waiting(
         } else {
             (WaitReason::Stuck(kind), task.due_at)
         };
-        if now.duration_since(since) > LATE {
+        if now.duration_since(since) > OVERDUE_AFTER {
             let (count, oldest) = waits.entry(wait).or_insert((0, since));
             *count += 1;
             *oldest = since.min(*oldest);

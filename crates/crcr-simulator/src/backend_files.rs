@@ -20,7 +20,7 @@ pub(crate) const FILE_PATH: &str = ".github/crcr.yml";
 /// The backends that may pay for probes.
 const PROBING: [&str; 2] = ["acme/two", "acme/four"];
 /// The clocks of the replicas differ by less.
-const CLOCKS: Duration = Duration::from_secs(120);
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(120);
 
 /// The good version of a file.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,9 +131,9 @@ impl BackendFiles {
     pub(crate) fn is_too_early(&self, repo: &str, webhook: &KnownWebhook, now: Timestamp) -> bool {
         let waits = webhook.event == "pull_request" && !webhook.is_closing;
         let Some(file) = self.get(repo).filter(|_| waits) else { return false };
-        let was_known = file.known_since.is_some_and(|at| at + CLOCKS < webhook.at);
+        let was_known = file.known_since.is_some_and(|at| at + MAX_CLOCK_DIFFERENCE < webhook.at);
         let quiet = Duration::from_secs(u64::from(file.quiet_minutes) * 60);
-        was_known && now + CLOCKS < webhook.at + quiet
+        was_known && now + MAX_CLOCK_DIFFERENCE < webhook.at + quiet
     }
 
     /// For how long a file may hold a dispatch back. At L4 none waits for its place.

@@ -257,7 +257,7 @@ fn counted_ends(reports: &JobReports, truth: &Truth<'_>) -> (Vec<Option<&'static
         let sent = sent.filter(|((run, ..), _)| is_known_as_sent(truth, *run));
         sent.filter(|((run, attempt, _), _)| !is_needless(*run, *attempt))
     };
-    // Of each workflow file, the newest run counts, of a pull request that of its newest event, and of that its newest
+    // The newest run of each workflow file counts (for a pull request, the run of its newest event), in its newest
     // attempt. Elsewhere each step has attempts of its own.
     let mut of_pulls = BTreeMap::new();
     for ((run, ..), _) in sent() {
@@ -302,7 +302,7 @@ fn check_job(
         return Ok(());
     }
     let (ends, is_foreign) = counted_ends(reports, truth);
-    // Of legs of one name it can't be told which of them has ended.
+    // If two legs have one name, nothing tells which of them has ended.
     let has_open_leg = ends.len() > 1 && ends.contains(&None) && ends.iter().any(Option::is_some);
     if ends.is_empty() || has_open_leg {
         return Ok(());

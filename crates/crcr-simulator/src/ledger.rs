@@ -14,10 +14,10 @@ pub(crate) struct KnownWebhook {
     /// The backends that have to get it.
     pub(crate) targets: Vec<&'static str>,
     pub(crate) event: &'static str,
-    /// Of the event; empty for pushes.
+    /// The event's action; empty for pushes.
     pub(crate) action: String,
     pub(crate) head: String,
-    /// Of the pull request; empty for pushes and merge groups.
+    /// The pull request's base branch; empty for pushes and merge groups.
     pub(crate) base_branch: String,
     pub(crate) is_draft: bool,
     /// Whether the head changes more than documentation.
@@ -25,7 +25,7 @@ pub(crate) struct KnownWebhook {
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
     pub(crate) pull: Option<u64>,
-    /// Of the pull request; empty for pushes and merge groups.
+    /// The pull request's author; empty for pushes and merge groups.
     pub(crate) author: String,
     /// Whether that author has never contributed to upstream.
     pub(crate) is_stranger: bool,

@@ -16,7 +16,7 @@ use crate::main_branch::MainBranch;
 use crate::names::{UPSTREAM, short};
 
 /// Near midnight it isn't known by which day's budget a probe was paid: clocks differ, and GitHub may answer late.
-const MIDNIGHT: SignedDuration = SignedDuration::from_mins(20);
+const MIDNIGHT_MARGIN: SignedDuration = SignedDuration::from_mins(20);
 /// The authors of one share have at most this part of a budget.
 const SHARES: u64 = 4;
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -98,7 +98,7 @@ fn check_budget(repo: &str, what: &str, paid: &[PaidProbe], per_day: u64) -> Res
     let mut days: BTreeMap<(i64, Option<&str>), u64> = BTreeMap::new();
     for one in paid {
         let day = one.at.as_second().div_euclid(DAY_SECONDS);
-        let is_clear = [one.at - MIDNIGHT, one.at + MIDNIGHT]
+        let is_clear = [one.at - MIDNIGHT_MARGIN, one.at + MIDNIGHT_MARGIN]
             .iter()
             .all(|at| at.as_second().div_euclid(DAY_SECONDS) == day);
         if is_clear || per_day == 0 {

@@ -182,7 +182,7 @@ impl<'a> Truth<'a> {
                 runs.push((*id, run));
             }
         }
-        // Of one pull request the run of its newest event counts, whenever that was sent.
+        // For one pull request, the run of its newest event counts, whenever that was sent.
         let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
             next.1.file == older.1.file
                 && self.pull_of(next.1) == self.pull_of(older.1)
@@ -331,7 +331,7 @@ impl<'a> Truth<'a> {
                 }
             }
         }
-        // Of legs of one name on GitHub it can't be told which of them has ended. Elsewhere each has a job of its own.
+        // If two legs on GitHub have one name, nothing tells which has ended. Elsewhere each has a job of its own.
         let mut ended = BTreeSet::new();
         for (name, reports) in self.reports_of(&run.head, run.repo) {
             let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
@@ -437,7 +437,7 @@ impl<'a> Truth<'a> {
             is_certain &= !self.lacks_acknowledged_end(*id, run);
             is_certain &= !self.lacks_report_of_rerun(*id, run);
             is_certain &= !run.is_foreign || self.said_its_end(*id, run);
-            // Of legs of one name on GitHub only some may run again: then nothing tells that another one had passed.
+            // Only some legs of one name may run again on GitHub: then nothing tells that another one had passed.
             is_success_known |= jobs.iter().any(|((name, _), (attempt, end))| {
                 let mut of_name = jobs.iter().filter(|((other, _), _)| other == name);
                 *end == Some("success")

@@ -235,8 +235,7 @@ pub fn callback_id(fact: &CallbackFact) -> u64 {
 
 /// The SHA-256 of `bytes`, in hexadecimal digits.
 pub(crate) fn hex_digest(bytes: &[u8]) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes))
 }
 
 /// The first eight bytes of the SHA-256 of `bytes`, as a key of a row.

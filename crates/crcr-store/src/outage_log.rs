@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The same error is logged again after this.
-const AGAIN: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides which failures of something that is tried again and again are logged: the first one, one with another text,
 /// and one a minute.
@@ -18,7 +18,7 @@ impl OutageLog {
     /// Whether to log this failure.
     pub fn failed(&mut self, error: &str, now: Instant) -> bool {
         let is_same = self.error == error;
-        if is_same && self.logged_at.is_some_and(|at| now < at + AGAIN) {
+        if is_same && self.logged_at.is_some_and(|at| now < at + LOG_INTERVAL) {
             return false;
         }
         *self = Self { error: error.to_owned(), logged_at: Some(now), is_logged: true };

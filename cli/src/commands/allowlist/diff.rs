@@ -60,7 +60,7 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::from(u8::from(head.findings.errors() > 0)))
 }
 
-/// Of a base with errors it isn't known that nothing has changed.
+/// If the base has errors, an empty list of changes doesn't mean that nothing has changed.
 fn render(
     format: ReviewFormat,
     color: bool,

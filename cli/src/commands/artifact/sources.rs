@@ -49,7 +49,7 @@ fn server(env: &Env) -> ArtifactServer {
 /// `None` without a bucket.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
-    // Of an access point. A bucket's own ARN is nothing that S3 takes.
+    // The ARN of an access point. S3 doesn't take a bucket's own ARN.
     let arn = bucket.starts_with("arn:") && !bucket.contains(":s3:::");
     if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || (c == '/' && !arn)) {
         let text = format!("`s3-bucket` (`{}`) isn't the name of a bucket", bucket.escape_debug());

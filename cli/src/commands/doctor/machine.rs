@@ -38,7 +38,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const TOKEN_SKEW: i64 = 60;
 /// S3 refuses requests when clocks differ by more.
 const S3_SKEW: i64 = 15 * 60;
-/// That of Ubuntu 20.04. The input `sparse-checkout` of `checkout-pr` needs 2.35.
+/// Ubuntu 20.04 has this one. The input `sparse-checkout` of `checkout-pr` needs 2.35.
 const OLDEST_GIT: (u32, u32) = (2, 25);
 const LITTLE_SPACE: u64 = 5 * 1024 * 1024 * 1024;
 const NO_SPACE: u64 = 256 * 1024 * 1024;

@@ -29,7 +29,7 @@ pub struct LocalRepository<'a> {
     name: RepoName,
     actions: &'a str,
     server: String,
-    /// Of `origin`, if the environment names none. It doesn't decide about the workflow: it can be a mirror.
+    /// The server of `origin`, if the environment names none. It doesn't decide about the workflow: it can be a mirror.
     server_of_branches: String,
     env: &'a Env,
     printer: &'a Printer,

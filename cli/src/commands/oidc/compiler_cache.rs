@@ -257,7 +257,7 @@ fn remote_caches(env: &Env) -> Vec<&'static str> {
     let files = [
         folder(env_vars::XDG_CONFIG_HOME, "sccache/config")
             .or_else(|| folder(env_vars::HOME, ".config/sccache/config")),
-        // Of macOS.
+        // On macOS.
         folder(env_vars::HOME, "Library/Application Support/Mozilla.sccache/config"),
     ];
     if conf || files.iter().flatten().any(|file| file.exists()) {

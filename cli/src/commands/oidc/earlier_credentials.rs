@@ -14,7 +14,7 @@ pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
     let parts = [access_key_id, &request.role_arn, &request.session_name, policy, &arns];
     let text = parts.map(|part| format!("{}:{part}", part.len())).concat();
     let hash = digest(&SHA256, text.as_bytes());
-    hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&hash.as_ref()[..16])
 }
 
 /// When the credentials in the environment expire, if they can be reused: they are ours, complete, for

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine, Quarantine};
+use crcr_domain::protocol::event::is_sha;
 
 use super::{report, today};
 use crate::cli::allowlist::FindingsFormat;
@@ -58,7 +59,7 @@ pub fn read_committed(given: Option<&str>, env: &Env, printer: &Printer) -> Quar
 }
 
 fn read_blob(name: &str, commit: &str, env: &Env) -> Result<Vec<u8>, String> {
-    if commit.len() < 40 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if !is_sha(commit) {
         return Err("`GITHUB_SHA` isn't a commit".to_owned());
     }
     let event = env.get(env_vars::GITHUB_EVENT_NAME).unwrap_or_default();

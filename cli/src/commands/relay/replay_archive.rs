@@ -22,7 +22,7 @@ use crate::printer::Printer;
 use crate::render::plural;
 
 /// Objects that are read at the same time. Each has at most 25 MB in memory.
-const READS: usize = 16;
+const CONCURRENT_READS: usize = 16;
 const ROWS_PER_WRITE: usize = 500;
 /// Later bad objects are only counted.
 const MAX_WARNINGS: u64 = 100;
@@ -49,7 +49,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             let progress = printer.progress(&format!("{day} {event}"), keys.len() as u64);
             let mut webhooks = stream::iter(&keys)
                 .map(|key| read_row(&archive, key, (from, until), &private))
-                .buffer_unordered(READS);
+                .buffer_unordered(CONCURRENT_READS);
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
                 replay.add(read, printer);

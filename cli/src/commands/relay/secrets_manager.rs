@@ -12,7 +12,7 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
 /// All tries together. Whoever starts the relay waits for it.
-const CALL: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings in the secret `SECRET_STORE_ARN`, which is JSON. Empty if the variable isn't set.
 pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
@@ -24,7 +24,7 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
             )
     };
     let region = region_of(arn).ok_or_else(|| failure("it isn't the ARN of a secret"))?;
-    let timeouts = TimeoutConfig::builder().operation_timeout(CALL).build();
+    let timeouts = TimeoutConfig::builder().operation_timeout(CALL_TIMEOUT).build();
     let shared = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(region.to_owned()))
         .timeout_config(timeouts)

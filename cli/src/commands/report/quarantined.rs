@@ -63,7 +63,7 @@ impl QuarantinedFailures {
         for failure in &self.expired {
             let ListedFailure { test, owner, expiry, .. } = failure;
             let text = format!("the quarantine of `{test}` ended on {expiry}: its failure counts");
-            printer.warning(&text, Some(&format!("`{owner}` owns it: mend the test")));
+            printer.warning(&text, Some(&format!("`{owner}` owns it: fix the test")));
         }
         if self.count == 0 {
             return Ok(());

@@ -83,7 +83,7 @@ fn go(tests: &[RecipeTest]) -> Option<String> {
         .iter()
         .map(|test| {
             let of_package = test.classname.as_deref() == Some(package) && test.file.is_none();
-            // Of `TestA/case`, the whole of `TestA`: each level is an expression of its own.
+            // For `TestA/case`, all of `TestA` runs: each level is an expression of its own.
             let name = test.name.split('/').next().filter(|_| of_package)?;
             let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             (name.starts_with("Test") && name.chars().all(word)).then_some(name)

@@ -222,7 +222,8 @@ fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeM
     known
 }
 
-/// Of a module in the tests' root folder, whose own name is also that of its file without the extension.
+/// The seconds of all classes of a module in the tests' root folder. Such a module is called like its file, without the
+/// extension.
 fn times_of_classes(module: &str, times: &BTreeMap<String, f64>) -> f64 {
     let start = format!("{module}.");
     let classes = times.range(start.clone()..).take_while(|(class, _)| class.starts_with(&start));

@@ -391,7 +391,7 @@ fn powershell_output(line: &str) -> Option<&str> {
 
 pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let reads = |code: &str, text: &StrangerText<'_>| {
-        // Of a text in which another one is quoted, either may be taken for the code around it.
+        // If one text is quoted in another, either may be taken for the code around it.
         let mut quoted = code.split(['\'', '"', '`']).map(str::to_lowercase);
         ((code.contains("environ") || code.contains("getenv"))
             && quoted.any(|name| text.names.contains(&name)))

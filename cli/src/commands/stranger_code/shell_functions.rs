@@ -19,7 +19,7 @@ type FunctionNumber = usize;
 #[derive(Debug)]
 pub struct ShellFunctions {
     by_name: BTreeMap<String, FunctionNumber>,
-    /// Of each command, the function that it is in.
+    /// The function that each command is in.
     of_commands: Vec<FunctionNumber>,
     /// By how many places a function moves its parameters by `shift`, at most.
     shifts: Vec<usize>,

@@ -98,8 +98,8 @@ fn expansion_evaluates_text(open: &str, text: &StrangerText<'_>) -> bool {
         || expansions.any(|rest| braces_evaluate_text(rest, text))
 }
 
-/// Of what follows `${`: its index, such as in `${a[$N]}`, where it starts, such as in `${a:$N}`, or what its value
-/// names or is run as.
+/// Whether bash evaluates a stranger's text in what follows `${`: as an index (`${a[$N]}`), as an offset (`${a:$N}`),
+/// as the name of a variable (`${!N}`), or as a prompt (`${N@P}`).
 fn braces_evaluate_text(rest: &str, text: &StrangerText<'_>) -> bool {
     let (is_indirect, rest) = rest.strip_prefix('!').map_or((false, rest), |rest| (true, rest));
     let name = first_name(rest);

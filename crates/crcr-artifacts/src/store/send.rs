@@ -21,7 +21,7 @@ use crate::store::StoreError;
 const FIRST_BYTES: usize = 8 * 1024 * 1024;
 /// An answer that takes longer than this doesn't ask for more blocks at a time. Many servers far away give each connection
 /// some megabytes a second only, so that several are needed to fill the line.
-const QUICK: Duration = Duration::from_secs(10);
+const QUICK_BLOCK: Duration = Duration::from_secs(10);
 
 /// How much is sent at a time: little at first, and more with each quick answer. Blocks that share a slow connection
 /// time out together, so each time-out halves their number.
@@ -124,7 +124,7 @@ impl BlockPacing {
     fn adapt(&self, turn: &BlockTurn<'_>, sent: &Result<Response, HttpError>) {
         let mut state = self.state.lock();
         match sent {
-            Ok(_) if turn.started.elapsed() < QUICK => {
+            Ok(_) if turn.started.elapsed() < QUICK_BLOCK => {
                 state.allowed_bytes = state.allowed_bytes.saturating_add(turn.bytes);
             }
             // A block that was alone had the whole line, so that the store is silent.

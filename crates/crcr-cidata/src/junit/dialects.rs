@@ -385,7 +385,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    /// Such as that the process of the tests crashed.
+    /// What TRX says of the whole run, such as that the process of the tests crashed.
     fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut is_failure = false;
         self.each_attribute(tag, line, ["outcome"], |this, _, raw| {

@@ -35,7 +35,7 @@ use std::path::Path;
 /// Extensions of the files in which reports are looked for. TAP isn't read, and each file of it is named.
 const REPORT_EXTENSIONS: [&str; 6] = ["xml", "trx", "json", "jsonl", "ndjson", "tap"];
 
-/// Of reports that some tools write.
+/// How the names of some tools' reports end.
 const OTHER_REPORT_ENDS: [&str; 4] = [".junit", ".xunit", ".nunit", ".subunit"];
 const ARCHIVE_ENDS: [&str; 11] = [
     ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".7z",

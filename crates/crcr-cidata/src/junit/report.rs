@@ -21,7 +21,7 @@ use super::values::shorten;
 const FULL_TEXTS_BYTES: usize = 64 << 20;
 const SHORT_TEXT_BYTES: usize = 1024;
 /// Older suites are from another run. Their timestamps often lack a zone.
-const STALE: SignedDuration = SignedDuration::from_hours(24);
+const STALE_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug)]
 pub struct TestReport {
@@ -123,7 +123,7 @@ impl TestReport {
     /// Adds a finding if a suite ran long before `now`.
     pub fn check_age(&mut self, now: Timestamp) {
         if let Some((time, line)) = self.summary.earliest
-            && now.duration_since(time) > STALE
+            && now.duration_since(time) > STALE_AFTER
         {
             let message = format!("the suite ran at {time}, more than a day ago");
             let finding = JunitFinding { rule: JunitRule::StaleTimestamp, line, message };
@@ -184,12 +184,12 @@ impl EarlierAttempts {
     }
 }
 
-/// Of a report of an earlier attempt the path of the last one's, see [`attempt_of`].
+/// For a report of an earlier attempt: the path of the last attempt's report ([`attempt_of`]).
 pub fn last_attempt_of(path: &str) -> Option<String> {
     attempt_of(path).map(|(last, _)| last)
 }
 
-/// Of a report of an earlier attempt the path of the last one's, and its number. Bazel writes
+/// For a report of an earlier attempt: the path of the last attempt's report, and which attempt it is. Bazel writes
 /// `X/test_attempts/attempt_1.xml` and `X/test.xml`, and `--retry-failed-tests` of .NET's Microsoft.Testing.Platform
 /// `X/Retries/ID/1/a.trx` and `X/a.trx`.
 pub fn attempt_of(path: &str) -> Option<(String, u32)> {

@@ -31,7 +31,7 @@ pub fn of_one_class<T>(
     groups
 }
 
-/// Of the path of a report of Surefire what is equal for a class and those nested in it:
+/// The part of a Surefire report's path that a class shares with the classes nested in it:
 /// `target/surefire-reports/TEST-demo.T` of `target/surefire-reports/TEST-demo.T$Inner.xml`.
 pub fn outermost_class_report(path: &str) -> Option<&str> {
     let path = path.strip_suffix(".xml")?;

@@ -99,7 +99,7 @@ pub(crate) struct DeclaredSums {
     pub tests: u64,
     pub failures: u64,
     pub errors: u64,
-    /// Of tools that call it so.
+    /// The sum that some tools call `failed`; the errors may be in it.
     failed: u64,
     /// Sums of what failed in one way, which may be among the others.
     of_kinds: u64,

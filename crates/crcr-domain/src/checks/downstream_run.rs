@@ -14,7 +14,7 @@ use crate::protocol::callback::JobId;
 use crate::protocol::event::EventName;
 
 /// GitHub may have created the run before it answered the request: a request takes less than this.
-const REQUEST: Duration = Duration::from_secs(15);
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(15);
 
 /// How many runs and groups of runs are kept with one dispatch. Each workflow that listens for the event
 /// starts one run.
@@ -113,7 +113,7 @@ impl AcceptedSend {
     /// When GitHub creates the runs of the dispatch. `window`: how long it may take, unless it is known to be late.
     pub fn window(&self, window: Duration) -> (Timestamp, Timestamp) {
         let last = self.late_run_at.map_or(self.at, |late| late.max(self.at));
-        (self.at - REQUEST, last + window)
+        (self.at - MAX_REQUEST_TIME, last + window)
     }
 
     fn may_have_started(&self, run: &ListedRun, window: Duration) -> bool {

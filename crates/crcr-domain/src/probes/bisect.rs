@@ -278,7 +278,7 @@ impl Posterior {
     fn most_telling(&self, parallel: usize) -> Vec<Option<usize>> {
         if parallel == 1 {
             let gains: Vec<f64> = (0..self.places()).map(|at| self.gain(at)).collect();
-            // Of equal ones the first.
+            // The first of equal ones.
             let best =
                 (0..gains.len()).max_by(|a, b| gains[*a].total_cmp(&gains[*b]).then(b.cmp(a)));
             return best.into_iter().map(commit).collect();

@@ -38,7 +38,7 @@ pub struct DownstreamConfig {
 #[serde(rename_all = "kebab-case", default)]
 pub struct DispatchFilter {
     pub events: Vec<TakenEvent>,
-    /// Of the files that a pull request changes. `None`: whatever it changes.
+    /// A pull request is dispatched if it changes one of these files. `None`: whatever it changes.
     pub paths: Option<PathFilter>,
     pub drafts: Drafts,
     /// A head of a pull request is dispatched after this long without a newer one.

@@ -379,7 +379,7 @@ fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError>
 
 /// GitHub's titles have at most 256 characters, and names of branches 255 bytes.
 const TEXT_CHARS: usize = 256;
-/// Of the message of a merge commit: its subject, an empty line, and the title of the pull request.
+/// What is kept of a merge commit's message: its subject, an empty line, and the title of the pull request.
 const MESSAGE_LINES: usize = 3;
 
 fn pull_request(
@@ -393,7 +393,7 @@ fn pull_request(
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
         "ready_for_review" => PullRequestAction::ReadyForReview,
-        // Of a closed one, nothing is merged; if it is opened again, that is an event of its own.
+        // A closed pull request isn't merged; opening it again is an event of its own.
         "edited"
             if raw.changes.is_some_and(|changes| changes.base.is_some())
                 && raw.pull_request.state.as_deref() != Some("closed") =>

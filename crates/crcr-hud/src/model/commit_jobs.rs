@@ -168,7 +168,7 @@ pub(crate) fn last_ended_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
     choose_of_each(jobs, |job| (!is_open(job.state), job.order()))
 }
 
-/// Of each job on each commit the attempt with the greatest order.
+/// For each job on each commit, the attempt with the greatest order.
 fn choose_of_each<O: Ord>(
     jobs: &[WorkflowJob],
     order: impl Fn(&WorkflowJob) -> O,

@@ -95,8 +95,8 @@ pub(crate) struct TrendDay {
 /// its dispatch.
 pub(crate) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -> Vec<TrendDay> {
     let mut days: BTreeMap<Date, ResultTotals> = BTreeMap::new();
-    let mut date = day_of(span.from);
-    while date <= day_of(span.to) && days.len() < 400 {
+    let mut date = utc_date(span.from);
+    while date <= utc_date(span.to) && days.len() < 400 {
         days.insert(date, ResultTotals::default());
         let Ok(next) = date.tomorrow() else { break };
         date = next;
@@ -120,7 +120,7 @@ pub(crate) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<Tr
     let starts = starts.take_while(|(_, start)| *start < span.to);
     let of_hour = |(n, start): (i64, Timestamp)| {
         let totals = hours.remove(&n).unwrap_or_default();
-        TrendDay::new(day_of(start), Some(start), &totals)
+        TrendDay::new(utc_date(start), Some(start), &totals)
     };
     starts.map(of_hour).collect()
 }
@@ -178,6 +178,6 @@ pub(crate) fn total(tallies: &[(RepoDay, Arc<ResultTotals>)]) -> ResultTotals {
     total
 }
 
-fn day_of(time: Timestamp) -> Date {
+fn utc_date(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }

@@ -21,7 +21,7 @@ use crate::context::{Hud, PageError};
 /// Open pull requests that changed last and are looked at.
 pub(crate) const MAX_PULLS: usize = 300;
 /// Without webhooks of pull requests, those that were dispatched in this time are shown.
-const RECENT: SignedDuration = SignedDuration::from_hours(72);
+const RECENT_DISPATCHES: SignedDuration = SignedDuration::from_hours(72);
 
 /// A backend's answer to the head of a pull request.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
@@ -128,7 +128,7 @@ pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, Page
 /// Numbers of pull requests, the one with the newest dispatch first.
 async fn recently_dispatched(hud: &Hud) -> Result<Vec<u64>, PageError> {
     let now = hud.now();
-    let window = Window::all(now - RECENT, now + SignedDuration::from_secs(60));
+    let window = Window::all(now - RECENT_DISPATCHES, now + SignedDuration::from_secs(60));
     let mut sent = hud.results.dispatches(&window).await?;
     sent.retain(|sent| sent.upstream.eq_ignore_ascii_case(hud.upstream.as_str()));
     let mut seen = HashSet::new();

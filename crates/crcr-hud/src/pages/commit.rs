@@ -39,7 +39,7 @@ const MAX_FILES_OPEN: usize = 20;
 /// The lengths of a whole SHA.
 const WHOLE: [usize; 2] = [40, 64];
 /// What is dispatched in so short a time is read at once.
-const SPAN: SignedDuration = SignedDuration::from_mins(5);
+const MERGED_SPAN: SignedDuration = SignedDuration::from_mins(5);
 /// Spans that are read, the newest ones: whoever closes and reopens a pull request after a month has its commit
 /// dispatched again, and the results in between are everybody's.
 const MAX_SPANS: usize = 24;
@@ -300,7 +300,7 @@ pub(crate) fn windows(dispatches: &[DispatchFact]) -> Vec<Window> {
     for sent in dispatches {
         let to = sent.enqueued_at + SignedDuration::from_millis(1);
         match windows.last_mut() {
-            Some(last) if to.duration_since(last.from) <= SPAN => last.to = to,
+            Some(last) if to.duration_since(last.from) <= MERGED_SPAN => last.to = to,
             _ => windows.push(Window::all(sent.enqueued_at, to)),
         }
     }

@@ -89,7 +89,7 @@ pub(crate) async fn build(hud: &Hud, repo: Option<&RepoName>) -> Result<FeedMode
     Ok(feed.with_entries(regressions.iter().flat_map(entries).collect()))
 }
 
-/// That a backend turned red, and that it is green again.
+/// An entry for a backend that turned red, and one for when it is green again.
 fn entries(regression: &Regression) -> impl Iterator<Item = FeedEntry> {
     let Regression { repo, event, head_sha, .. } = regression;
     let page = format!("/crcr/{repo}");

@@ -26,7 +26,7 @@ const MAX_BLOCKED: usize = 20;
 const MAX_LOST: usize = 100;
 const MAX_LOST_OPEN: usize = 10;
 /// A dispatch that waits longer isn't only in a queue.
-const WAITING: SignedDuration = SignedDuration::from_mins(10);
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// One that was queued before is given up by now, or one of many.
 const LONGEST_QUEUE: SignedDuration = SignedDuration::from_hours(3);
 /// Without a report for this long, something is wrong with the relay or with everybody.
@@ -171,7 +171,7 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     };
     let waits = |sent: &&DispatchFact| {
         sent.status == DispatchFactStatus::Queued
-            && hud.now().duration_since(sent.enqueued_at) > WAITING
+            && hud.now().duration_since(sent.enqueued_at) > OVERDUE_AFTER
     };
     let mut relay = RelayState {
         allowlist: (hud.policy)().is_some(),
@@ -228,11 +228,12 @@ fn problems(relay: &RelayState, now: Timestamp) -> Vec<String> {
     problems
 }
 
-/// That dispatches aren't sent.
+/// A sentence about dispatches that aren't sent; `None` if there are none.
 fn waiting(relay: &RelayState) -> Option<String> {
     let wait = counted(relay.waiting, "dispatch has", "dispatches have");
-    (relay.waiting > 0)
-        .then(|| format!("{wait} waited to be sent for more than {} minutes.", WAITING.as_mins()))
+    (relay.waiting > 0).then(|| {
+        format!("{wait} waited to be sent for more than {} minutes.", OVERDUE_AFTER.as_mins())
+    })
 }
 
 /// What is wrong with dispatches that came to nothing.

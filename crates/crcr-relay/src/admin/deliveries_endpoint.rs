@@ -10,7 +10,6 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
 use crcr_hud::View;
 use crcr_hud::errors;
-use crcr_store::StoreError;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -37,14 +36,10 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(
     State(relay): State<Arc<Relay>>,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Response {
-    let Ok(Query(query)) = query else {
-        return Refusal::new(StatusCode::BAD_REQUEST, INVALID_LIMIT).into_response();
-    };
-    match DeliveryBoard::read(&relay, query.limit).await {
-        Ok(board) => http_response::ok(json!(board)),
-        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
-    }
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, INVALID_LIMIT))?;
+    let board = DeliveryBoard::read(&relay, query.limit).await?;
+    Ok(http_response::ok(json!(board)))
 }
 
 pub(crate) async fn page(
@@ -102,42 +97,33 @@ pub(crate) async fn handle_button(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     Form(button): Form<ButtonForm>,
-) -> Response {
-    if !operators::is_own_origin(&headers) {
-        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
-    }
+) -> Result<Redirect, Refusal> {
+    operators::check_origin(&headers)?;
     let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
     let mut too_old = 0;
-    let handled = async {
-        match button {
-            ButtonForm { all: Some(true), .. } => {
-                let all = redeliver_all(store, now, keep).await?;
-                too_old = all.too_old;
-                Ok(("done", all.requeued))
-            }
-            ButtonForm { delivery: Some(id), .. } => {
-                Ok(("done", redeliver(store, &id, None, now, keep).await?))
-            }
-            ButtonForm { task: Some(key), .. } => {
-                Ok(("done", requeue_dead_letter(store, &key, now, keep).await?))
-            }
-            ButtonForm { discard: Some(key), .. } => {
-                Ok(("discarded", usize::from(discard(&relay, &key).await?)))
-            }
-            ButtonForm { discard_repository: Some(repo), .. } => {
-                Ok(("discarded", discard_of_repository(store, &repo).await?))
-            }
-            _ => Ok(("done", 0)),
+    let (what, count) = match button {
+        ButtonForm { all: Some(true), .. } => {
+            let all = redeliver_all(store, now, keep).await?;
+            too_old = all.too_old;
+            ("done", all.requeued)
         }
+        ButtonForm { delivery: Some(id), .. } => {
+            ("done", redeliver(store, &id, None, now, keep).await?)
+        }
+        ButtonForm { task: Some(key), .. } => {
+            ("done", requeue_dead_letter(store, &key, now, keep).await?)
+        }
+        ButtonForm { discard: Some(key), .. } => {
+            ("discarded", usize::from(discard(&relay, &key).await?))
+        }
+        ButtonForm { discard_repository: Some(repo), .. } => {
+            ("discarded", discard_of_repository(store, &repo).await?)
+        }
+        _ => ("done", 0),
     };
-    match handled.await {
-        Ok((what, count)) => {
-            relay.work.notify_one();
-            let old = if too_old > 0 { format!("&too_old={too_old}") } else { String::new() };
-            Redirect::to(&format!("{}?{what}={count}{old}", super::HOME)).into_response()
-        }
-        Err::<_, StoreError>(error) => Refusal::unavailable(error.to_string()).into_response(),
-    }
+    relay.work.notify_one();
+    let old = if too_old > 0 { format!("&too_old={too_old}") } else { String::new() };
+    Ok(Redirect::to(&format!("{}?{what}={count}{old}", super::HOME)))
 }
 
 /// What an operator's program may ask for.
@@ -151,47 +137,33 @@ enum DeliveryRequest {
 
 /// `POST /api/v1/deliveries` with a [`DeliveryRequest`]. A browser's request must come from this
 /// site.
-pub(crate) async fn change(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+pub(crate) async fn change(
+    State(relay): State<Arc<Relay>>,
+    request: Request,
+) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
-    if !operators::is_own_origin(&head.headers) {
-        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
-    }
-    let parsed = match http_response::body(body, limits::ADMIN_BYTES).await {
-        Ok(body) => serde_json::from_slice::<DeliveryRequest>(&body),
-        Err(refusal) => return refusal.into_response(),
-    };
-    let request = match parsed {
-        Ok(request) => request,
-        Err(error) => {
-            let detail = format!(
-                "The body is neither {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` is \
-                 optional) nor {{\"discard\": KEY}} nor {{\"discard_repository\": \
-                 \"OWNER/REPO\"}}: {error}"
-            );
-            return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
-        }
-    };
+    operators::check_origin(&head.headers)?;
+    let body = http_response::body(body, limits::ADMIN_BYTES).await?;
+    let request: DeliveryRequest = serde_json::from_slice(&body).map_err(|error| {
+        let detail = format!(
+            "The body is neither {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` is \
+             optional) nor {{\"discard\": KEY}} nor {{\"discard_repository\": \
+             \"OWNER/REPO\"}}: {error}"
+        );
+        Refusal::new(StatusCode::BAD_REQUEST, detail)
+    })?;
     let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
-    let answer = match request {
+    let (what, count) = match request {
         DeliveryRequest::Redeliver { delivery, repo } => {
-            redeliver(store, &delivery, repo.as_ref(), now, keep)
-                .await
-                .map(|count| json!({ "ok": true, "redelivered": count }))
+            ("redelivered", redeliver(store, &delivery, repo.as_ref(), now, keep).await?)
         }
-        DeliveryRequest::Discard { discard: key } => discard(&relay, &key)
-            .await
-            .map(|found| json!({ "ok": true, "discarded": usize::from(found) })),
+        DeliveryRequest::Discard { discard: key } => {
+            ("discarded", usize::from(discard(&relay, &key).await?))
+        }
         DeliveryRequest::DiscardRepository { discard_repository: repo } => {
-            discard_of_repository(store, &repo)
-                .await
-                .map(|count| json!({ "ok": true, "discarded": count }))
+            ("discarded", discard_of_repository(store, &repo).await?)
         }
     };
-    match answer {
-        Ok(answer) => {
-            relay.work.notify_one();
-            http_response::ok(answer)
-        }
-        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
-    }
+    relay.work.notify_one();
+    Ok(http_response::ok(json!({ "ok": true, what: count })))
 }

@@ -144,12 +144,20 @@ pub(crate) fn has_cookie(headers: &HeaderMap) -> bool {
 }
 
 /// Whether `Origin`, if present, names the same host as `Host`.
-pub(crate) fn is_own_origin(headers: &HeaderMap) -> bool {
+fn is_own_origin(headers: &HeaderMap) -> bool {
     if !headers.contains_key(header::ORIGIN) {
         return true;
     }
     let host = text(headers, header::ORIGIN).split_once("://").map(|(_, host)| host);
     host.is_some_and(|host| !host.is_empty() && host == text(headers, header::HOST))
+}
+
+/// Refuses what another site had an operator's browser send.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    if is_own_origin(headers) {
+        return Ok(());
+    }
+    Err(Refusal::new(StatusCode::FORBIDDEN, "Another site's request"))
 }
 
 /// It isn't `Debug`, so that the token can't be printed.
@@ -209,11 +217,9 @@ pub(crate) async fn log_in(
 }
 
 /// `POST /crcr/logout`: deletes the cookie.
-pub(crate) async fn log_out(headers: HeaderMap) -> Response {
-    if !is_own_origin(&headers) {
-        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
-    }
-    redirect_with_cookie(&headers, "", Duration::ZERO)
+pub(crate) async fn log_out(headers: HeaderMap) -> Result<Response, Refusal> {
+    check_origin(&headers)?;
+    Ok(redirect_with_cookie(&headers, "", Duration::ZERO))
 }
 
 /// Redirects with a cookie that scripts can't read and that other sites' requests don't carry.

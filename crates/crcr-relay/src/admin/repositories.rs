@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Form;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::response::{Redirect, Response};
 use crcr_domain::RepoName;
 use serde::Deserialize;
 use serde_json::json;
@@ -17,12 +17,10 @@ use crate::limits;
 use crate::relay::Relay;
 use crate::repository_pins::{self, ConfirmError, Pin};
 
-pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Response {
+pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Result<Response, Refusal> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
-    match repository_pins::list(store, upstream, limits::MAX_PINS_LISTED).await {
-        Ok(pins) => http_response::ok(json!({ "repositories": pins })),
-        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
-    }
+    let pins = repository_pins::list(store, upstream, limits::MAX_PINS_LISTED).await?;
+    Ok(http_response::ok(json!({ "repositories": pins })))
 }
 
 /// The operator names the id, so that they can only confirm a repository that they have seen.
@@ -33,25 +31,19 @@ pub(crate) struct Confirmation {
 }
 
 /// `POST /api/v1/repositories` with a [`Confirmation`].
-pub(crate) async fn confirm(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+pub(crate) async fn confirm(
+    State(relay): State<Arc<Relay>>,
+    request: Request,
+) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
-    if !operators::is_own_origin(&head.headers) {
-        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
-    }
-    let given = match http_response::body(body, limits::ADMIN_BYTES).await {
-        Ok(body) => serde_json::from_slice::<Confirmation>(&body),
-        Err(refusal) => return refusal.into_response(),
-    };
-    match given {
-        Ok(given) => match confirm_pin(&relay, &given).await {
-            Ok(pin) => http_response::ok(json!({ "ok": true, "repository": pin })),
-            Err(refusal) => refusal.into_response(),
-        },
-        Err(error) => {
-            let expected = "expected {\"repo\": \"OWNER/REPO\", \"repository_id\": NUMBER}";
-            Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}")).into_response()
-        }
-    }
+    operators::check_origin(&head.headers)?;
+    let body = http_response::body(body, limits::ADMIN_BYTES).await?;
+    let given: Confirmation = serde_json::from_slice(&body).map_err(|error| {
+        let expected = "expected {\"repo\": \"OWNER/REPO\", \"repository_id\": NUMBER}";
+        Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}"))
+    })?;
+    let pin = confirm_pin(&relay, &given).await?;
+    Ok(http_response::ok(json!({ "ok": true, "repository": pin })))
 }
 
 /// `POST /crcr/repositories`: a button of the operators' page.
@@ -59,14 +51,10 @@ pub(crate) async fn handle_button(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     Form(given): Form<Confirmation>,
-) -> Response {
-    if !operators::is_own_origin(&headers) {
-        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
-    }
-    match confirm_pin(&relay, &given).await {
-        Ok(_) => Redirect::to(super::HOME).into_response(),
-        Err(refusal) => refusal.into_response(),
-    }
+) -> Result<Redirect, Refusal> {
+    operators::check_origin(&headers)?;
+    confirm_pin(&relay, &given).await?;
+    Ok(Redirect::to(super::HOME))
 }
 
 async fn confirm_pin(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
@@ -74,7 +62,7 @@ async fn confirm_pin(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal
     let id = Some(given.repository_id.get());
     repository_pins::confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| {
         match error {
-            ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),
+            ConfirmError::Store(error) => error.into(),
             error => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
         }
     })

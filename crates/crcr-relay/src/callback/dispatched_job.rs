@@ -11,7 +11,6 @@ use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
 use crcr_domain::{Level, RepoName};
 use crcr_store::{
     NewTask, SetInsert, StoreError, StoreKey, Versioned, WriteBatch, decode_record, hash64,
-    read_record, read_records,
 };
 use jiff::Timestamp;
 
@@ -188,7 +187,7 @@ impl VerifiedReport<'_> {
         names.retain(|name| name.key() != self.identity.repository.key());
         let delivery = &self.callback.delivery;
         let keys = names.iter().map(|name| state_records::dispatch_key(delivery, name)).collect();
-        let found = read_records::<Dispatch>(self.relay.store.as_ref(), keys).await?;
+        let found = self.relay.read_records::<Dispatch>(keys).await?;
         let is_of_it = |dispatch: &Dispatch| {
             known.dispatch.value.is_none() || self.has_callback_token(dispatch)
         };
@@ -398,7 +397,7 @@ impl VerifiedReport<'_> {
             return Ok(None);
         };
         let key = state_records::dispatch_key(other, &self.identity.repository);
-        let claimed: Versioned<Dispatch> = read_record(self.relay.store.as_ref(), key).await?;
+        let claimed: Versioned<Dispatch> = self.relay.read_record(key).await?;
         let repository_id = claimed.value.and_then(|claimed| claimed.repository_id);
         // Another repository that has the name now has runs of its own.
         if repository_id.zip(dispatch.repository_id).is_some_and(|(one, other)| one != other) {

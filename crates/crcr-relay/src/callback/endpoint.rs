@@ -14,7 +14,7 @@ use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::protocol::standard_json::standard_json;
 use crcr_domain::results::facts::CallbackOutcome;
-use crcr_store::{StoreError, read_record};
+use crcr_store::StoreError;
 
 use super::dry_dispatch;
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
@@ -228,7 +228,7 @@ async fn was_asked_for_results(
         return Ok(false);
     }
     let key = state_records::dispatch_key(&callback.delivery, &identity.repository);
-    let dispatch = read_record::<Dispatch>(relay.store.as_ref(), key).await?.value;
+    let dispatch = relay.read_record::<Dispatch>(key).await?.value;
     Ok(dispatch.is_some_and(|dispatch| dispatch.level.shows_results()))
 }
 

@@ -159,7 +159,7 @@ impl VerifiedReport<'_> {
     async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
         let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
         let key = state_records::commit_key(&self.relay.config.upstream, commit);
-        let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
+        let cached: Versioned<CommitLookup> = self.relay.read_record(key).await?;
         if cached.value.is_some_and(|cached| is_current(self.relay, &cached)) {
             return Ok(None);
         }
@@ -191,7 +191,7 @@ pub(crate) async fn look_up_commit(
         run_attempt: attempt.run_attempt,
     };
     let key = state_records::self_report_key(&attempt.delivery, &repo, &job);
-    let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<JobRecord> = relay.read_record(key).await?;
     // A worse end that was reported since has a row of its own.
     if known.value.is_none_or(|known| known.state != attempt.state) {
         return Ok(TaskDone::Finished);
@@ -240,7 +240,7 @@ async fn commit_exists(
 ) -> Result<Result<bool, GithubError>, StoreError> {
     let upstream = &relay.config.upstream;
     let key = state_records::commit_key(upstream, commit);
-    let cached: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
+    let cached: Versioned<CommitLookup> = relay.read_record(key).await?;
     if let Some(cached) = cached.value.filter(|cached| is_current(relay, cached)) {
         return Ok(Ok(cached.exists));
     }

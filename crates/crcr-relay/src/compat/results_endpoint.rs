@@ -7,7 +7,7 @@ use aws_lc_rs::constant_time;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use crcr_domain::protocol::standard_json::standard_json;
 use crcr_domain::results::facts::{AttemptFact, Fact};
 use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, ForwardedResult};
@@ -24,11 +24,8 @@ pub(crate) async fn handle(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     body: Body,
-) -> Response {
-    match receive(&relay, &headers, body).await {
-        Ok(response) => response,
-        Err(refusal) => refusal.into_response(),
-    }
+) -> Result<Response, Refusal> {
+    receive(&relay, &headers, body).await
 }
 
 /// The deployed relay echoes what it got, as Python writes it.
@@ -55,8 +52,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
         let status = fact.status;
         let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
         let batch = WriteBatch { facts: vec![Fact::Dispatch(fact)], ..WriteBatch::default() };
-        let done = relay.commit(batch).await;
-        done.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        relay.commit(batch).await?;
         return Ok(http_response::ok(json!({ "ok": true, "status": status, "dynamoKey": key })));
     }
     let received = forward.read().map_err(|why| refused(why.what))?;
@@ -70,8 +66,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     let place = StoreKey::new(&parts);
     for _ in 0..limits::CONFLICT_TRIES {
         // The end of a job comes without its time in the queue, which its start has.
-        let before = crcr_store::read_record::<AttemptFact>(&*relay.store, place.clone()).await;
-        let before = before.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        let before = relay.read_record::<AttemptFact>(place.clone()).await?;
         let mut batch = WriteBatch::default();
         let overtaken = before.value.as_ref().is_some_and(|known| known.state.rank() > 1);
         if !(overtaken && status == "in_progress") {
@@ -81,12 +76,8 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
             batch.update(&before, &attempt, relay.expiry());
             batch.facts = deployed::facts(attempt);
         }
-        match relay.commit(batch).await {
-            Ok(CommitOutcome::Conflict) => {}
-            Ok(_) => {
-                return Ok(http_response::ok(answer));
-            }
-            Err(error) => return Err(Refusal::unavailable(error.to_string())),
+        if relay.commit(batch).await? != CommitOutcome::Conflict {
+            return Ok(http_response::ok(answer));
         }
     }
     Err(Refusal::unavailable("too many changes of the same result at once"))

@@ -100,9 +100,9 @@ pub struct Config {
     pub alert_url: Option<SecretString>,
     /// The feeds of branches and tests whose turns are alerts, too.
     pub alert_feeds: Vec<WatchedFeed>,
-    /// How many tasks run at a time.
+    /// How many dispatches are sent at a time.
     pub workers: usize,
-    /// How many reports a repository may send in a minute.
+    /// How many runs of one repository may begin to report in a minute.
     pub rate_per_minute: u32,
     /// A dispatch without a report for this long counts as never started.
     pub never_started_after: Duration,

@@ -25,7 +25,7 @@ const MAX_VALUES: usize = 2;
 pub enum SecretFormat {
     /// One value on each line, at most two. A value may contain commas.
     Lines,
-    /// The same, and each value is long enough that it can't be guessed.
+    /// As [`Self::Lines`], and each value is long enough that it can't be guessed.
     Tokens,
     /// Values separated by commas or line feeds, each as long.
     List,

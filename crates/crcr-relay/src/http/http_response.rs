@@ -5,6 +5,7 @@ use axum::body::HttpBody as _;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
+use crcr_store::StoreError;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
@@ -28,6 +29,12 @@ impl Refusal {
     pub fn unavailable(detail: impl Into<String>) -> Self {
         let retry_after = Some(5);
         Self { status: StatusCode::SERVICE_UNAVAILABLE, detail: detail.into(), retry_after }
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::unavailable(error.to_string())
     }
 }
 
@@ -70,7 +77,7 @@ async fn read_within(
             held.share.add(data.len()).await;
             held.bytes.extend_from_slice(&data);
         }
-        Ok(())
+        Ok::<(), Refusal>(())
     };
     tokio::select! {
         biased;

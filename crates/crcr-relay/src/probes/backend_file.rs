@@ -7,10 +7,7 @@ use crcr_domain::probes::{
 };
 use crcr_github::GithubError;
 use crcr_github::contents::FileContents;
-use crcr_store::{
-    BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
-    read_records,
-};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +36,7 @@ pub(crate) fn key(relay: &Relay, repo: &RepoName) -> StoreKey {
 }
 
 pub(crate) async fn config(relay: &Relay, repo: &RepoName) -> Result<DownstreamConfig, StoreError> {
-    let known: Versioned<BackendFile> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
+    let known: Versioned<BackendFile> = relay.read_record(key(relay, repo)).await?;
     Ok(known.value.unwrap_or_default().config)
 }
 
@@ -49,7 +46,7 @@ pub(crate) async fn without_drafts(
     repos: &[RepoName],
 ) -> Result<Vec<RepoName>, StoreError> {
     let keys = repos.iter().map(|repo| key(relay, repo)).collect();
-    let files = read_records::<BackendFile>(relay.store.as_ref(), keys).await?;
+    let files = relay.read_records::<BackendFile>(keys).await?;
     let now = relay.now();
     let may_lack = |file: &BackendFile| {
         file.takes_no_drafts()
@@ -94,7 +91,7 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
         return Ok(TaskDone::Finished);
     }
     charge_call(relay, repo).await?;
-    let known: Versioned<BackendFile> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
+    let known: Versioned<BackendFile> = relay.read_record(key(relay, repo)).await?;
     let before = known.value.clone().unwrap_or_default();
     // While the newest version isn't in force, "not modified" wouldn't say whether it can be now.
     let etag = before.etag.as_deref().filter(|_| before.problem.is_none());

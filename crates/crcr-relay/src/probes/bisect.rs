@@ -17,7 +17,7 @@ use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
 use crcr_github::contents::BranchCommit;
 use crcr_results::Window;
 use crcr_results::blame::BRANCH_LOOKBACK;
-use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub(crate) async fn run(
         return Ok(TaskDone::Finished);
     }
     let key = state_records::bisection_key(repo, job, bad_sha);
-    let known: Versioned<Bisection> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<Bisection> = relay.read_record(key).await?;
     let search = CulpritSearch { relay, repo, job, budget };
     let mut bisection = match known.value.clone() {
         Some(known) if known.answer.is_some() => return Ok(TaskDone::Finished),

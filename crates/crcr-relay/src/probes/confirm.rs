@@ -12,7 +12,7 @@ use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::{AttemptFact, MergeBaseFact};
 use crcr_domain::results::{JobOutcome, outcome};
 use crcr_github::GithubError;
-use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch};
 use jiff::Timestamp;
 
 use super::backend_file;
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         return Ok(TaskDone::Finished);
     }
     let key = state_records::dispatch_key(delivery, repo);
-    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let read: Versioned<Dispatch> = relay.read_record(key).await?;
     let Some(dispatch) = read.value.filter(|dispatch| dispatch.sent_at().is_some()) else {
         return Ok(TaskDone::Finished);
     };
@@ -68,7 +68,7 @@ pub(crate) async fn run(
 /// Whether somebody still waits for the answer: the pull request is open, and this is its head.
 async fn is_current(relay: &Relay, dispatch: &Dispatch, number: u64) -> Result<bool, TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let pull: Versioned<PullRecord> = relay.read_record(key).await?;
     Ok(pull.value.is_some_and(|pull| !pull.is_closed && pull.head_sha == dispatch.head_sha))
 }
 
@@ -119,7 +119,7 @@ impl Confirm<'_> {
 
     async fn confirmation(&self) -> Result<Versioned<Confirmation>, TaskError> {
         let key = state_records::confirmation_key(&self.dispatch.repo, &self.dispatch.head_sha);
-        Ok(read_record(self.relay.store.as_ref(), key).await?)
+        Ok(self.relay.read_record(key).await?)
     }
 
     /// Has the failed jobs of a run run once more, if that wasn't done since the attempt in which the job failed.

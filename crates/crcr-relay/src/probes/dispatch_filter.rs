@@ -8,7 +8,6 @@ use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::{EventName, PullRequestAction};
 use crcr_store::{
     BudgetCharge, CommitOutcome, StoreError, StoreKey, TaskState, Versioned, WriteBatch,
-    read_record, read_records,
 };
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
@@ -148,7 +147,7 @@ fn accepted_at(relay: &Relay, dispatch: &Dispatch) -> Timestamp {
 async fn pull_of(relay: &Relay, dispatch: &Dispatch) -> Result<Option<PullRecord>, StoreError> {
     let Some(number) = dispatch.pull_request else { return Ok(None) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);
-    Ok(read_record::<PullRecord>(relay.store.as_ref(), key).await?.value)
+    Ok(relay.read_record::<PullRecord>(key).await?.value)
 }
 
 /// Finds out whether a dispatch may be sent before or after others of its pull request. A backend takes what comes last for
@@ -257,7 +256,7 @@ async fn later_of_pull(
 }
 
 async fn dispatches_with(relay: &Relay, keys: Vec<StoreKey>) -> Result<Vec<Dispatch>, StoreError> {
-    let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    let known = relay.read_records::<Dispatch>(keys).await?;
     Ok(known.into_iter().filter_map(|read| read.value).collect())
 }
 
@@ -287,8 +286,7 @@ async fn concerns(
     let key = state_records::changed_files_key(base_sha, &dispatch.head_sha);
     // Many backends ask for the files of one head at the same time.
     let _turn = relay.changed_files.wait(&key).await;
-    let known: Versioned<Option<Vec<String>>> =
-        read_record(relay.store.as_ref(), key.clone()).await?;
+    let known: Versioned<Option<Vec<String>>> = relay.read_record(key.clone()).await?;
     let files = match known.value {
         Some(files) => files,
         None => {

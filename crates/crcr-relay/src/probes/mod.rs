@@ -7,7 +7,7 @@ pub(crate) mod dispatch_filter;
 pub(crate) mod probe;
 
 use crcr_domain::probes::{Culprit, ProbesOverview};
-use crcr_store::{StoreError, read_records};
+use crcr_store::StoreError;
 
 use self::backend_file::BackendFile;
 use crate::limits;
@@ -23,7 +23,7 @@ pub(crate) async fn overview(relay: &Relay) -> Result<ProbesOverview, StoreError
         .map(|list| list.iter().map(|entry| entry.repo.clone()).collect())
         .unwrap_or_default();
     let keys = repos.iter().map(|repo| backend_file::key(relay, repo)).collect();
-    let files = read_records::<BackendFile>(relay.store.as_ref(), keys).await?;
+    let files = relay.read_records::<BackendFile>(keys).await?;
     let problems = repos.iter().zip(files).filter_map(|(repo, file)| {
         let problem = file.value?.problem?;
         Some((repo.key(), problem))

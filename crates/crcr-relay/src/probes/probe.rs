@@ -8,9 +8,7 @@ use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
 use crcr_domain::probes::{ProbeBudget, ProbeTag};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::results::{JobOutcome, outcome};
-use crcr_store::{
-    BudgetCharge, CommitOutcome, RecordWrite, SetInsert, Versioned, WriteBatch, read_record,
-};
+use crcr_store::{BudgetCharge, CommitOutcome, RecordWrite, SetInsert, Versioned, WriteBatch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -63,7 +61,7 @@ pub(crate) async fn request(
     let ProbeRequest { repo, commit, tag, waiter, budget, asker } = request;
     let delivery = delivery_id(repo, commit, tag.attempt);
     let key = state_records::probe_key(&delivery, repo);
-    let known: Versioned<ProbeRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<ProbeRecord> = relay.read_record(key).await?;
     let now = relay.now();
     let mut record = known.value.clone().unwrap_or_default();
     let is_new = known.value.is_none();
@@ -164,7 +162,7 @@ pub(crate) async fn dispatch(
     repo: &RepoName,
 ) -> Result<Option<Dispatch>, TaskError> {
     let key = state_records::dispatch_key(delivery, repo);
-    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let read: Versioned<Dispatch> = relay.read_record(key).await?;
     Ok(read.value)
 }
 
@@ -267,7 +265,7 @@ pub(crate) async fn ended(
     repo: &RepoName,
 ) -> Result<TaskDone, TaskError> {
     let key = state_records::probe_key(delivery, repo);
-    let known: Versioned<ProbeRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<ProbeRecord> = relay.read_record(key).await?;
     for waiter in known.value.map(|record| record.waiters).unwrap_or_default() {
         match waiter {
             ProbeWaiter::Head { head_sha } => {

@@ -14,16 +14,15 @@ use crcr_domain::results::triage::{TriageCategory, TriageConfidence, TriageVerdi
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_results::blame::{blame_jobs, read_pushes};
 use crcr_results::{AttemptFilter, ResultsError};
-use crcr_store::read_record;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::relay::Relay;
 use crate::state_records::{JobRecord, confirmation_key};
 
-const COMMITS: usize = 64;
+const MAX_COMMITS: usize = 64;
 /// The part of one processor's time that reads for one commit may take.
-const SHARE: f64 = 0.1;
+const CPU_SHARE: f64 = 0.1;
 /// Reads up to this time don't wait.
 const BURST: Duration = Duration::from_millis(500);
 
@@ -89,14 +88,14 @@ impl BlameCache {
         };
         let commit = {
             let mut commits = self.commits.lock();
-            if commits.len() > COMMITS {
+            if commits.len() > MAX_COMMITS {
                 // Those that somebody waits for stay.
                 commits.retain(|_, one| Arc::strong_count(one) > 1);
             }
             Arc::clone(commits.entry((number, dispatch.head_sha.clone())).or_default())
         };
         let key = confirmation_key(&dispatch.repo, &dispatch.head_sha);
-        let confirmation = read_record::<Confirmation>(relay.store.as_ref(), key).await;
+        let confirmation = relay.read_record::<Confirmation>(key).await;
         let confirmation = confirmation.ok().and_then(|read| read.value).unwrap_or_default();
         let revision = confirmation.revision;
         // Whoever comes while it is read waits, and finds what was read.
@@ -136,9 +135,9 @@ impl BlameOfCommit {
         let now = Instant::now();
         let passed = self.counted_at.map_or(Duration::ZERO, |at| now.duration_since(at));
         self.counted_at = Some(now);
-        self.debt = self.debt.saturating_sub(passed.mul_f64(SHARE));
+        self.debt = self.debt.saturating_sub(passed.mul_f64(CPU_SHARE));
         let over = self.debt.checked_sub(BURST).filter(|over| !over.is_zero())?;
-        Some(over.div_f64(SHARE).max(Duration::from_millis(10)))
+        Some(over.div_f64(CPU_SHARE).max(Duration::from_millis(10)))
     }
 }
 

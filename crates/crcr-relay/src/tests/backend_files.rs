@@ -44,12 +44,12 @@ impl World {
 
     async fn file_of(&self, repo: &str) -> BackendFile {
         let key = backend_file::key(&self.relay, &RepoName::new(repo).unwrap());
-        read_record(self.relay.store.as_ref(), key).await.unwrap().value.unwrap()
+        self.relay.read_record(key).await.unwrap().value.unwrap()
     }
 
     async fn status_of(&self, delivery: &str, repo: &str) -> DispatchStatus {
         let key = state_records::dispatch_key(delivery, &RepoName::new(repo).unwrap());
-        let read = read_record::<Dispatch>(self.relay.store.as_ref(), key).await.unwrap();
+        let read = self.relay.read_record::<Dispatch>(key).await.unwrap();
         read.value.unwrap().status
     }
 

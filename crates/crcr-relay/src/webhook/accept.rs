@@ -10,7 +10,6 @@ use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
-    read_record, read_records,
 };
 use jiff::Timestamp;
 
@@ -35,17 +34,6 @@ pub(crate) enum DeliveryOutcome {
     Accepted(usize),
 }
 
-pub(crate) enum WebhookError {
-    Refused(Refusal),
-    Store(StoreError),
-}
-
-impl From<StoreError> for WebhookError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 /// A webhook with a valid signature.
 pub(crate) struct VerifiedWebhook<'a> {
     pub(crate) id: &'a str,
@@ -63,7 +51,7 @@ pub(crate) struct VerifiedWebhook<'a> {
 pub(crate) async fn accept(
     relay: &Relay,
     webhook: &VerifiedWebhook<'_>,
-) -> Result<Option<DeliveryOutcome>, WebhookError> {
+) -> Result<Option<DeliveryOutcome>, Refusal> {
     let turn = match webhook.event {
         UpstreamEvent::PullRequest(pull) => {
             let key = state_records::pull_request_key(&relay.config.upstream, pull.number);
@@ -162,7 +150,7 @@ impl<'a> WebhookChanges<'a> {
         match &order.superseded_by {
             Some(by) if order.is_of_newest_head => {
                 let key = state_records::delivery_key(by);
-                self.newer = read_record(relay.store.as_ref(), key).await?.value;
+                self.newer = relay.read_record(key).await?.value;
             }
             by => self.delivery.superseded_by.clone_from(by),
         }
@@ -210,11 +198,11 @@ impl<'a> WebhookChanges<'a> {
         Ok(true)
     }
 
-    async fn add_all_dispatches(&mut self) -> Result<(), WebhookError> {
+    async fn add_all_dispatches(&mut self) -> Result<(), Refusal> {
         let (relay, id, upstream) = (self.relay, self.webhook.id, &self.relay.config.upstream);
-        let allowlist = relay.allowlist.get().ok_or_else(|| {
-            WebhookError::Refused(Refusal::unavailable("the allowlist is not loaded yet"))
-        })?;
+        let allowlist = relay.allowlist.get();
+        let allowlist =
+            allowlist.ok_or_else(|| Refusal::unavailable("the allowlist is not loaded yet"))?;
         let planned = planner::dispatches(self.webhook.event, id, upstream, &allowlist, self.now);
         let dispatches = self.adapt(planned).await?;
         add_dispatches(relay, &mut self.batch, &mut self.delivery, dispatches);
@@ -229,8 +217,7 @@ impl<'a> WebhookChanges<'a> {
             add_dispatches(relay, &mut self.batch, &mut landed, dispatches);
             let key = state_records::delivery_key(&id);
             let unseen = Versioned { key, version: 0, value: None };
-            add_delivery(relay, &mut self.batch, &unseen, &landed, self.webhook)
-                .map_err(WebhookError::Refused)?;
+            add_delivery(relay, &mut self.batch, &unseen, &landed, self.webhook)?;
         }
         Ok(())
     }
@@ -288,13 +275,13 @@ impl<'a> WebhookChanges<'a> {
         self,
         seen: &Versioned<DeliveryRecord>,
         turn: Option<RecordTurn<'_>>,
-    ) -> Result<Option<DeliveryOutcome>, WebhookError> {
+    ) -> Result<Option<DeliveryOutcome>, Refusal> {
         let Self { relay, webhook, mut batch, delivery, pull, .. } = self;
         let tasks = batch.tasks.len();
         if let Some(pending) = &webhook.pending {
             pending.add_to(&mut batch);
         }
-        add_delivery(relay, &mut batch, seen, &delivery, webhook).map_err(WebhookError::Refused)?;
+        add_delivery(relay, &mut batch, seen, &delivery, webhook)?;
         let submitted = relay.submit(batch).await?;
         let pending = turn.zip(pull).map(|(turn, pull)| turn.submitted(webhook.id, pull));
         let commit = relay.durable(submitted).await;
@@ -315,8 +302,8 @@ impl<'a> WebhookChanges<'a> {
     }
 }
 
-/// Those of these backends whose newest dispatch of the head is such a one. `None`: it isn't known, as its event may come
-/// later.
+/// The backends whose newest dispatch of the head `is_wanted`. That gets `None` if no dispatch is known, as its event
+/// may come later.
 async fn with_newest(
     relay: &Relay,
     pull: &PullRecord,
@@ -327,7 +314,7 @@ async fn with_newest(
     for repo in repos {
         let keys =
             pull.deliveries.iter().map(|id| state_records::dispatch_key(id, &repo)).collect();
-        let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+        let known = relay.read_records::<Dispatch>(keys).await?;
         if is_wanted(known.iter().rev().find_map(|read| read.value.as_ref())) {
             wanted.push(repo);
         }

@@ -27,7 +27,7 @@ struct RawRepository {
 struct RawRun {
     event: String,
     run_attempt: u32,
-    /// Of its first attempt.
+    /// When its first attempt was created.
     created_at: Timestamp,
 }
 

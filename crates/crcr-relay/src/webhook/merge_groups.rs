@@ -1,7 +1,7 @@
 //! Which merge groups still wait for their checks.
 
 use bytes::Bytes;
-use crcr_store::{StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{StoreError, Versioned, WriteBatch};
 use serde::Deserialize;
 
 use crate::limits;
@@ -33,7 +33,7 @@ pub(crate) async fn note_start(
     batch: &mut WriteBatch,
 ) -> Result<(), StoreError> {
     let key = state_records::merge_group_key(&relay.config.upstream, head_sha);
-    let known: Versioned<Option<String>> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<Option<String>> = relay.read_record(key).await?;
     if known.value.is_none() {
         batch.update(&known, &Some(delivery.to_owned()), relay.expiry());
     }
@@ -46,7 +46,7 @@ pub(crate) async fn is_waiting(
     delivery: &DeliveryRecord,
 ) -> Result<bool, StoreError> {
     let key = state_records::merge_group_key(&relay.config.upstream, &delivery.head_sha);
-    let by: Versioned<Option<String>> = read_record(relay.store.as_ref(), key).await?;
+    let by: Versioned<Option<String>> = relay.read_record(key).await?;
     let is_recent = relay.now() < delivery.received_at + limits::MERGE_GROUP_WAIT;
     Ok(is_recent && by.value.flatten().as_deref() == Some(delivery.id.as_str()))
 }

@@ -21,7 +21,7 @@ use crcr_domain::protocol::event;
 use crcr_store::{CommitOutcome, WriteBatch};
 use serde_json::json;
 
-use self::accept::{DeliveryOutcome, VerifiedWebhook, WebhookError, accept};
+use self::accept::{DeliveryOutcome, VerifiedWebhook, accept};
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
@@ -110,33 +110,30 @@ async fn receive_signed(
     let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
-        let noted = match name {
-            "push" => backend_file::note_push(relay, body).await,
-            "merge_group" => merge_groups::note_end(relay, body).await,
-            "workflow_run" => downstream_rerun::note(relay, body).await,
-            _ => Ok(()),
-        };
-        noted.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        match name {
+            "push" => backend_file::note_push(relay, body).await?,
+            "merge_group" => merge_groups::note_end(relay, body).await?,
+            "workflow_run" => downstream_rerun::note(relay, body).await?,
+            _ => {}
+        }
         note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
         VerifiedWebhook { id, name, event: &event, body, pending, stored_body: OnceLock::new() };
     for _ in 0..limits::CONFLICT_TRIES {
-        match accept(relay, &webhook).await {
-            Ok(Some(DeliveryOutcome::Ignored)) => {
+        match accept(relay, &webhook).await? {
+            Some(DeliveryOutcome::Ignored) => {
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Ok(Some(accepted)) => {
+            Some(accepted) => {
                 if !relay.upstream_identity.is_known() {
                     note_upstream(relay, name, body).await;
                 }
                 return Ok(accepted);
             }
-            Ok(None) => {}
-            Err(WebhookError::Refused(refusal)) => return Err(refusal),
-            Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
+            None => {}
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
@@ -157,14 +154,10 @@ async fn keep_ignored(relay: &Relay, pending: Option<PendingWebhook>) -> Result<
     let mut batch = WriteBatch::default();
     pending.add_to(&mut batch);
     pending.charge_owner(relay, &mut batch);
-    match relay.commit(batch).await {
-        Ok(CommitOutcome::Limited(_)) => {
-            pending.note_dropped();
-            Ok(())
-        }
-        Ok(_) => Ok(()),
-        Err(error) => Err(Refusal::unavailable(error.to_string())),
+    if let CommitOutcome::Limited(_) = relay.commit(batch).await? {
+        pending.note_dropped();
     }
+    Ok(())
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.

@@ -11,9 +11,8 @@ use crate::test_history::{
     FailedTestOfJob, MAX_JOBS, MAX_RESULTS_OF_JOB, TestHistoryResults, TestIdentity, TestJobDay,
     TestResultRow, is_named, message, newest_first, possible_names,
 };
+use crate::test_runs::clickhouse::MICROS;
 
-/// Durations are stored as integers.
-const MICROS: f64 = 1_000_000.0;
 const TEST: &str = "test_id, argMax(suite, version), argMax(classname, version) AS class, \
     argMax(name, version) AS test_name, argMax(file, version), argMax(variant, version), min(first_day)";
 

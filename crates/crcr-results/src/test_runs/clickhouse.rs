@@ -27,8 +27,8 @@ use crate::test_runs::{
 
 /// In bytes of text: the size of one insert. Each makes a part that the server has to merge.
 const INSERT_BYTES: usize = 32 * 1024 * 1024;
-/// Durations are stored as integers, so that sums are exact.
-const MICROS: f64 = 1_000_000.0;
+/// Microseconds of a second. Durations are stored as integers, so that sums are exact.
+pub(crate) const MICROS: f64 = 1_000_000.0;
 /// Ids in one query.
 const IDS_PER_QUERY: usize = 10_000;
 

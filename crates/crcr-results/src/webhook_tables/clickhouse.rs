@@ -34,7 +34,7 @@ pub(crate) const TABLES: &[&str] = &[
     "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_webhook_branch_view TO crcr_webhook_branch AS
      SELECT event, repo_key, any(repo) AS repo, branch, max(received_at) AS newest
      FROM crcr_webhook GROUP BY event, repo_key, branch",
-    // Of each pull request, whether its row with the greatest version is open: to find that in `crcr_webhook`, the
+    // Whether each pull request's row with the greatest version is open: to find that in `crcr_webhook`, the
     // server would read the rows of every pull request there was.
     "CREATE TABLE IF NOT EXISTS crcr_pull_state (
         repo_key String, thing String, heard SimpleAggregateFunction(max, Int64),

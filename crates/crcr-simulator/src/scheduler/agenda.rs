@@ -204,7 +204,7 @@ impl Simulation {
         }
     }
 
-    /// Of one author every setup fails, again and again, while nobody else pushes. Then the others do.
+    /// Every setup of one author's jobs fails, again and again, while nobody else pushes. Then the others push.
     pub(crate) fn plan_attack(&mut self) {
         let start = self.now() + Duration::from_secs(self.random.random_range(6..20) * 3600);
         for hour in 0..8 {

@@ -23,13 +23,13 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 const PATIENT_BACKOFF: Duration = Duration::from_millis(250);
 /// For how long after the first failed try everybody waits for a server that restarts or fails over. GitHub waits
 /// ten seconds for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const OUTAGE_WAIT: Duration = Duration::from_secs(3);
 /// How often those who wait look whether the server is back.
-const LOOK: Duration = Duration::from_millis(20);
+const RECONNECT_POLL: Duration = Duration::from_millis(20);
 /// A connection that was idle for longer is tried before a change is sent on it.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// How long that may take. A server that is only slow still gets the change.
-const TRY: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The schema of the data. When a change of it makes data that older relays can't read or would damage,
 /// `oldest_reader` becomes the new schema; then they stop working on the store when the first new one
@@ -236,7 +236,7 @@ impl Connection {
                 state.failed = state.failed.saturating_add(1);
                 let doubled = FIRST_BACKOFF * 2_u32.pow(state.failed.min(10) - 1);
                 let out_since = *state.out_since.get_or_insert(began);
-                let is_patient = out_since.elapsed() < PATIENCE;
+                let is_patient = out_since.elapsed() < OUTAGE_WAIT;
                 let longest = if is_patient { PATIENT_BACKOFF } else { LONGEST_BACKOFF };
                 let pause = doubled.min(longest).mul_f64(rand::random_range(0.5..1.0));
                 state.retry_at = Some(Instant::now() + pause);
@@ -251,7 +251,7 @@ impl Connection {
         loop {
             match self.get().await {
                 Err(error) if !self.is_patient().await => return Err(error),
-                Err(_) => tokio::time::sleep(LOOK).await,
+                Err(_) => tokio::time::sleep(RECONNECT_POLL).await,
                 open => return open,
             }
         }
@@ -259,7 +259,7 @@ impl Connection {
 
     async fn is_patient(&self) -> bool {
         let out_since = self.state.lock().await.out_since;
-        out_since.is_none_or(|since| since.elapsed() < PATIENCE)
+        out_since.is_none_or(|since| since.elapsed() < OUTAGE_WAIT)
     }
 
     /// A connection for changes, which can't be sent again when their answer is lost. So one that was idle is tried
@@ -272,7 +272,7 @@ impl Connection {
         if was_idle {
             let ping = cmd("PING");
             let answer = ping.query_async::<String>(&mut open.connection);
-            if let Ok(Err(error)) = tokio::time::timeout(TRY, answer).await
+            if let Ok(Err(error)) = tokio::time::timeout(PING_TIMEOUT, answer).await
                 && error.is_connection_dropped()
             {
                 self.close(generation).await;

@@ -31,12 +31,12 @@ use super::archive::{
 use super::known_reports::{KnownReports, ReportLocation, content_of, hash_of};
 
 const MAX_ROWS_PER_RUN: u64 = 10_000_000;
-/// Of one artifact. More files are only counted.
+/// How many unreadable files of one artifact are listed; more are only counted.
 const MAX_LISTED: u64 = 100;
 const MAX_MISSING_PER_ARTIFACT: usize = 1_000;
 const MAX_LABEL_CHARS: usize = 300;
 /// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
-const ZONES: SignedDuration = SignedDuration::from_hours(14);
+const MAX_ZONE_OFFSET: SignedDuration = SignedDuration::from_hours(14);
 
 #[derive(Debug, Clone, Serialize)]
 pub struct QuarantinedFile {
@@ -54,7 +54,7 @@ pub struct ReportReader {
     pub rows: Sender<ReportRows>,
     pub counts: ReadCounts,
     pub quarantined: Vec<QuarantinedFile>,
-    /// Of the artifact that is being read.
+    /// How many unreadable files of the artifact that is being read aren't listed.
     unlisted: u64,
     listed: u64,
     /// Jobs with a row that failed.
@@ -63,7 +63,7 @@ pub struct ReportReader {
     /// Jobs that failed as they say themselves, and artifacts with a row that failed.
     told_failed: Vec<ReportSource>,
     failed_artifacts: HashSet<Arc<str>>,
-    /// Of reports whose artifact doesn't name one.
+    /// The job of reports whose artifact doesn't name one.
     pub job: Option<String>,
     /// Whether somebody said which attempt is collected. Artifacts of others aren't named then.
     pub is_attempt_chosen: bool,
@@ -399,7 +399,7 @@ impl ReportReader {
         let job = source.job_id.and_then(|id| self.jobs.as_ref()?.get(&id));
         let started = job.and_then(|job| job.started_at);
         if let (Some((ran, _)), Some(started)) = (report.summary.earliest, started)
-            && ran < started - ZONES
+            && ran < started - MAX_ZONE_OFFSET
         {
             let why = format!("stale: a suite ran at {ran}, and the job started at {started}");
             self.quarantine(shown, &why);

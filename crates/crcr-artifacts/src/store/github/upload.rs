@@ -288,7 +288,7 @@ impl GitHubStore {
             Err(ArtifactServiceError::NotFound) => Ok(NameState::Busy),
             Err(error) => Err(self.error(error, &source.name)),
         };
-        // Of several attempts' artifacts the newest one holds the name.
+        // If several attempts have an artifact of the name, the newest one holds it.
         let Some(there) = list.into_iter().max_by_key(|it| (it.created_at, it.database_id)) else {
             if maybe_by_us || source.overwrite {
                 return unfinished_is_ours().await;

@@ -552,7 +552,7 @@ impl History {
             };
             !(says_nothing(run) && older.any(stands))
         });
-        // Of each pull request the run of its newest event counts.
+        // For each pull request, the run of its newest event counts.
         let all = of_commit.clone();
         of_commit.retain(|run| !all.iter().any(|next| is_next(next, run)));
         let all = of_commit.clone();

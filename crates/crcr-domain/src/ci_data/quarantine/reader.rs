@@ -23,7 +23,7 @@ const FIELDS: [&str; 5] = ["pattern", "owner", "reason", "expiry", "mode"];
 /// What to do if one is missing.
 const REQUIRED_FIELDS: [(&str, &str); 4] = [
     ("pattern", "name the test as `crcr stats flaky` prints it"),
-    ("owner", "name a login or `org/team` who mends the test"),
+    ("owner", "name a login or `org/team` who fixes the test"),
     ("reason", "say why it fails, with a link to the issue"),
     ("expiry", "name the last day, at most 30 days from now, such as `expiry: 2026-11-30`"),
 ];
@@ -115,7 +115,7 @@ impl<'a> QuarantineReader<'a> {
                 TokenKind::ListEnd => break,
                 _ if count == MAX_ENTRIES => {
                     let text = format!("the file has more than {MAX_ENTRIES} entries");
-                    let help = "mend the tests, or leave them out of the run";
+                    let help = "fix the tests, or leave them out of the run";
                     self.file.report(Rule::TooManyEntries, item.bytes, text, help);
                     return Ok(false);
                 }

@@ -197,7 +197,7 @@ impl<'de> Visitor<'de> for KeptValue<'_> {
 /// body refuses.
 #[derive(Clone, Copy)]
 struct UnkeptValue<'a> {
-    /// Of an array or object in this place.
+    /// The depth that an array or object in this place has.
     depth: usize,
     deepest: &'a Cell<usize>,
     /// Where the field `head_sha` of this object goes, and how many values may still be kept.

@@ -13,26 +13,15 @@ use crcr_results::retention::{after, day_of, midnight};
 use crcr_results::{DayRevision, Window};
 
 use super::cache::DaySlice;
-use super::day_facts::{DayFacts, SharedFacts};
+use super::day_facts::{DayBlame, DayFacts, SharedFacts};
 use super::{StaleDays, facts_of_days, push_attempts, repositories, split_into_batches, window_of};
 use crate::context::{Hud, PageError};
-
-/// Whose fault the failures of a repository's day are.
-pub(crate) struct DayBlame {
-    verdicts: BlamedJobs,
-    /// Differs if a verdict does.
-    digest: u64,
-}
 
 impl DayBlame {
     fn new(verdicts: Vec<(AttemptId, TriageVerdict)>) -> Self {
         // They come in no order.
         let digest = verdicts.iter().fold(0, |all, verdict| all ^ digest_of(verdict));
         Self { verdicts: verdicts.into_iter().collect(), digest }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.verdicts.len()
     }
 }
 
@@ -133,7 +122,7 @@ struct DayChanges {
     /// Sorted by repository.
     repos: Vec<DayRevision>,
     digest: u64,
-    /// Of the reports of all of them.
+    /// The revision of the reports of all repositories.
     reports: Option<DayRevision>,
 }
 

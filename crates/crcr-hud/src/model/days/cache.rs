@@ -10,8 +10,7 @@ use jiff::Timestamp;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::blame::DayBlame;
-use super::day_facts::{DayFacts, DayTally, ReportSummary};
+use super::day_facts::{DayBlame, DayFacts, DayTally, ReportSummary};
 use crate::query::TimeSpan;
 
 /// The limit of each cache, in bytes as [`CacheWeight`] estimates them.
@@ -75,7 +74,7 @@ pub(crate) enum CacheScope {
     Feed,
     /// All days of a review, under its first day and by all facts.
     Review,
-    /// The same, by what the review is made of.
+    /// All days of a review, under its first day and by the facts that the review is made of.
     ReviewOfOwnFacts,
 }
 
@@ -190,7 +189,7 @@ impl CacheWeight for Arc<RepoReview> {
 
 impl CacheWeight for Arc<DayBlame> {
     fn bytes(&self) -> usize {
-        self.len() * FACT_BYTES
+        self.verdicts.len() * FACT_BYTES
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crcr_domain::results::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{DurationStats, RepoDay, ResultTotals};
+use crcr_domain::results::{BlamedJobs, DurationStats, RepoDay, ResultTotals};
 use crcr_results::{ReportOutcome, Window};
 
 /// The tally of one repository's day.
@@ -53,6 +53,13 @@ pub(crate) struct DayFacts {
     pub(crate) day: i64,
     pub(crate) attempts: Vec<AttemptFact>,
     pub(crate) dispatches: Vec<DispatchFact>,
+}
+
+/// Whose fault the failures of a repository's day are.
+pub(crate) struct DayBlame {
+    pub(crate) verdicts: BlamedJobs,
+    /// Differs if a verdict does.
+    pub(crate) digest: u64,
 }
 
 /// Facts of whole days, unordered and shared with the cache.

@@ -52,7 +52,7 @@ pub(crate) async fn day_tallies(
     combine_days(hud, span, rolled_up, &revisions).await
 }
 
-/// The same, with a summary of the span's reports; of all repositories.
+/// As [`day_tallies`] for all repositories, with a summary of the span's reports.
 pub(crate) async fn day_tallies_and_reports(
     hud: &Hud,
     span: &TimeSpan,

@@ -98,7 +98,7 @@ impl ReportedWeek {
         })
     }
 
-    /// Those that failed with the text in their message.
+    /// The tests that failed with the text in their message.
     pub(crate) fn tests_by_message(&self, text: &str) -> Vec<SearchHit> {
         let wanted = words(text);
         self.failed_tests(|test| {
@@ -106,7 +106,7 @@ impl ReportedWeek {
         })
     }
 
-    /// Of the attempts that count: `/reported` lists no others.
+    /// Only attempts that count are searched, because `/reported` lists no others.
     fn failed_tests(&self, is_found: impl Fn(&FailedTest) -> bool) -> Vec<SearchHit> {
         let wanted = self.wanted_tests(is_found);
         let repos: BTreeSet<&str> = wanted.iter().map(|(repo, ..)| *repo).collect();

@@ -175,7 +175,7 @@ fn alike(message: &str) -> String {
 /// Names what a failure says in an address.
 pub(crate) fn message_id(row: &TestResultRow) -> String {
     let sum = digest(&SHA256, alike(row.message.as_deref().unwrap_or_default()).as_bytes());
-    sum.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&sum.as_ref()[..8])
 }
 
 pub(crate) fn charts(days: &[&TestJobDay], (first, last): (i64, i64)) -> Vec<Plot> {

@@ -14,7 +14,7 @@ use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
 use crcr_hud::message::{recovery_text, regression_text};
 use crcr_hud::{Hud, WatchedThing};
 use crcr_results::{ResultsError, Window};
-use crcr_store::{NewTask, RecordWrite, StoreKey, Versioned, WriteBatch, read_record};
+use crcr_store::{NewTask, RecordWrite, StoreKey, Versioned, WriteBatch};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -53,8 +53,7 @@ pub async fn turned_red(
 ) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let sent: Versioned<bool> =
-        read_record(relay.store.as_ref(), state_records::alert_key(repo, event.as_str(), head_sha))
-            .await?;
+        relay.read_record(state_records::alert_key(repo, event.as_str(), head_sha)).await?;
     if sent.value.is_some() {
         return Ok(TaskDone::Finished);
     }
@@ -82,7 +81,7 @@ pub async fn turned_green(
 ) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let key = state_records::red_since_key(repo, event.as_str());
-    let red: Versioned<String> = read_record(relay.store.as_ref(), key).await?;
+    let red: Versioned<String> = relay.read_record(key).await?;
     let Some(red_sha) = red.value else { return Ok(TaskDone::Finished) };
     let regressions = regressions(relay, repo).await?;
     let ended = regressions.iter().find(|found| {
@@ -132,7 +131,7 @@ pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
         return Ok(again);
     };
     let key = state_records::red_on_feed_key(address);
-    let known: Versioned<BTreeSet<String>> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<BTreeSet<String>> = relay.read_record(key).await?;
     let names = |is_red: bool| {
         let things = look.things.iter().filter(move |thing| thing.is_red == is_red);
         things.map(|thing| thing.name.clone()).collect::<BTreeSet<_>>()

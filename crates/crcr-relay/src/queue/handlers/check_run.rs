@@ -234,7 +234,7 @@ impl ShownCheck<'_> {
 
     /// The name under which GitHub may have created it. The allowlist may spell the repository in another way since.
     async fn begun_as(&self, relay: &Relay) -> Result<Option<String>, StoreError> {
-        Ok(read_record(relay.store.as_ref(), self.begun_key()).await?.value)
+        Ok(relay.read_record(self.begun_key()).await?.value)
     }
 
     /// Creates or updates the check run, unless it has this content already. Returns false if there is none and
@@ -276,7 +276,7 @@ impl ShownCheck<'_> {
         let name = check_name(&self.head.repo.key(), self.checked);
         let key = state_records::unanswered_creation_key(self.head_sha, &name);
         let mut begun: Versioned<Option<Timestamp>> = match &self.known.value {
-            None => read_record(relay.store.as_ref(), key).await?,
+            None => relay.read_record(key).await?,
             Some(_) => Versioned { key, version: 0, value: None },
         };
         let other_change = self.other_change(relay, &begun);

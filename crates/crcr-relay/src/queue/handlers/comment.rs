@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crcr_domain::RepoName;
 use crcr_domain::checks::check_run::code;
 use crcr_github::GithubError;
-use crcr_store::{WriteBatch, read_record};
+use crcr_store::WriteBatch;
 
 use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::relay::Relay;
@@ -20,7 +20,7 @@ pub async fn run(
 ) -> Result<TaskDone, TaskError> {
     let upstream = &relay.config.upstream;
     let key = state_records::oncall_comment_key(upstream, number, repo);
-    let known = read_record::<bool>(relay.store.as_ref(), key).await?;
+    let known = relay.read_record::<bool>(key).await?;
     if known.value == Some(true) {
         return Ok(TaskDone::Finished);
     }

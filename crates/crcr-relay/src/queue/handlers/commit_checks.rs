@@ -3,7 +3,7 @@
 use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
 use crcr_domain::{CheckRunPolicy, Level, RepoName};
-use crcr_store::{WriteBatch, read_record, read_records};
+use crcr_store::WriteBatch;
 
 use super::head::Head;
 use super::{allowlist, promoted_backend, renamed_backend, required_dispatch};
@@ -57,7 +57,7 @@ fn add_required_dispatches(relay: &Relay, repo: &RepoName, head: &Head, batch: &
 /// Only backends at L3 depend on labels.
 pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, number);
-    let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
+    let pull = relay.read_record::<PullRecord>(key).await?.value;
     let Some(pull) = pull else { return Ok(TaskDone::Finished) };
     let allowlist = allowlist(relay)?;
     let mut batch = WriteBatch::default();
@@ -111,7 +111,7 @@ pub async fn of_heads(
     let upstream = &relay.config.upstream;
     let numbers = part.iter().filter_map(|member| member.parse::<u64>().ok());
     let keys = numbers.map(|number| state_records::pull_request_key(upstream, number)).collect();
-    let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
+    let pulls = relay.read_records::<PullRecord>(keys).await?;
     let pulls = pulls.into_iter().filter_map(|read| read.value);
     let pulls: Vec<PullRecord> = pulls.filter(|pull| !pull.is_closed).collect();
     let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member));

@@ -4,7 +4,7 @@
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
-use crcr_store::{Versioned, WriteBatch, read_record};
+use crcr_store::{Versioned, WriteBatch};
 use jiff::Timestamp;
 
 use super::head::proof;
@@ -32,7 +32,7 @@ pub(crate) async fn renamed(
         return Ok(None);
     }
     let key = state_records::branch_look_key(&dispatch.repo);
-    let last: Versioned<(Timestamp, String)> = read_record(relay.store.as_ref(), key).await?;
+    let last: Versioned<(Timestamp, String)> = relay.read_record(key).await?;
     let recent = last.value.as_ref().filter(|(at, _)| relay.is_recent(*at, limits::BRANCH_LOOK));
     let branch = match recent {
         Some((_, branch)) => branch.clone(),

@@ -8,7 +8,7 @@ use crcr_github::GithubError;
 use crcr_github::dispatches::AcceptedDispatch;
 use crcr_store::{
     CommitOutcome, LeasedTask, SetInsert, StoreError, TaskOutcome, Versioned, WriteBatch,
-    decode_record, read_record,
+    decode_record,
 };
 use jiff::Timestamp;
 
@@ -228,7 +228,7 @@ pub(crate) async fn record_failure(
     error: &TaskError,
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
-    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let read: Versioned<Dispatch> = relay.read_record(key).await?;
     // Then it has started runs.
     if let Some(dispatch) = read.value.as_ref().filter(|_| error.may_be_applied) {
         let batch = sent_batch(relay, dispatch, relay.now(), false);
@@ -291,7 +291,7 @@ async fn change_and_settle(
             }
             CommitOutcome::Conflict | CommitOutcome::Limited(_) => {}
         }
-        read = read_record(relay.store.as_ref(), read.key).await?;
+        read = relay.read_record(read.key).await?;
     }
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }

@@ -573,7 +573,7 @@ async fn pulls(
     let numbers: BTreeSet<u64> = dispatches.filter_map(|dispatch| dispatch.pull_request).collect();
     let key = |number: &u64| state_records::pull_request_key(&relay.config.upstream, *number);
     let keys = numbers.iter().map(key).collect();
-    let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
+    let pulls = relay.read_records::<PullRecord>(keys).await?;
     let pulls = numbers.into_iter().zip(pulls);
     Ok(pulls.filter_map(|(number, read)| Some((number, read.value?))).collect())
 }

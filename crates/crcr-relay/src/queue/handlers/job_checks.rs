@@ -2,7 +2,7 @@
 //! check run of the backend itself has no such limit.
 
 use crcr_domain::{CheckRunPolicy, RepoName};
-use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch};
 
 use crate::limits;
 use crate::queue::task_kind::TaskError;
@@ -43,7 +43,7 @@ pub(crate) async fn is_folded(
     name: &str,
 ) -> Result<bool, StoreError> {
     let key = state_records::job_checks_key(repo, head_sha);
-    let names = read_record::<Vec<String>>(relay.store.as_ref(), key).await?.value;
+    let names = relay.read_record::<Vec<String>>(key).await?.value;
     Ok(names.is_some_and(|names| {
         names.len() >= limits::JOB_CHECK_RUNS && !names.iter().any(|known| known == name)
     }))

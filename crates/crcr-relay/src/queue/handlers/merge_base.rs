@@ -11,7 +11,7 @@ use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::{AttemptFact, Fact, MergeBaseFact};
 use crcr_results::ResultsError;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
-use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
+use crcr_store::{NewTask, Versioned, WriteBatch};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub async fn run(
 ) -> Result<TaskDone, TaskError> {
     let upstream = &relay.config.upstream;
     let key = state_records::merge_base_key(upstream, pull, head_sha, base_sha);
-    let asked: Versioned<bool> = read_record(relay.store.as_ref(), key).await?;
+    let asked: Versioned<bool> = relay.read_record(key).await?;
     if asked.value.is_some() {
         return Ok(TaskDone::Finished);
     }

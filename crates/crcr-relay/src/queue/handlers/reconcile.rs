@@ -93,7 +93,7 @@ async fn make_up(
     since_at: Timestamp,
 ) -> Result<(), TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, missing.number);
-    let mut known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let mut known: Versioned<PullRecord> = relay.read_record(key).await?;
     // A label may be the first that was heard of it.
     let is_dispatched = |pull: &PullRecord| !pull.deliveries.is_empty();
     if !known.value.as_ref().is_some_and(is_dispatched) {

@@ -4,7 +4,7 @@
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::{AllowlistEntry, RepoName};
-use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, Versioned, WriteBatch};
 use jiff::Timestamp;
 
 use super::head::{self, Head};
@@ -61,7 +61,7 @@ pub(crate) fn required_entry(
 
 async fn number(relay: &Relay, repo: &RepoName) -> Result<Option<u64>, TaskError> {
     let key = state_records::pin_key(&relay.config.upstream, repo);
-    let pin: Versioned<Pin> = read_record(relay.store.as_ref(), key).await?;
+    let pin: Versioned<Pin> = relay.read_record(key).await?;
     Ok(pin.value.map(|pin| pin.repository_id))
 }
 
@@ -73,7 +73,7 @@ async fn dispatch_as(
 ) -> Result<TaskDone, TaskError> {
     let now = relay.now();
     let key = state_records::delivery_key(&before.delivery);
-    let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<DeliveryRecord> = relay.read_record(key).await?;
     let is_kept = |one: &&DeliveryRecord| now < one.received_at + limits::BODY_RETENTION;
     let Some(delivery) = known.value.as_ref().filter(is_kept) else {
         return Ok(TaskDone::Finished);
@@ -84,7 +84,7 @@ async fn dispatch_as(
     let dispatch = queued_for(entry, before, now);
     let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
     // If the allowlist had both names, it has got the event at a level that expects no report.
-    let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let before: Versioned<Dispatch> = relay.read_record(key).await?;
     queue(relay, (&known, delivery), &before, &dispatch).await
 }
 

@@ -4,7 +4,7 @@
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::{self, UpstreamEvent};
-use crcr_store::{Versioned, WriteBatch, read_record, read_records};
+use crcr_store::{Versioned, WriteBatch, read_record};
 
 use super::head::Head;
 use super::renamed_backend;
@@ -17,7 +17,7 @@ use crate::webhook::{merge_groups, planner};
 pub(crate) async fn of_groups(relay: &Relay, groups: &[&String]) -> Result<Vec<String>, TaskError> {
     let key = |group: &&String| state_records::merge_group_key(&relay.config.upstream, group);
     let keys = groups.iter().map(key).collect();
-    let known = read_records::<Option<String>>(relay.store.as_ref(), keys).await?;
+    let known = relay.read_records::<Option<String>>(keys).await?;
     Ok(known.into_iter().filter_map(|read| read.value.flatten()).collect())
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn add_lacking(
         return Ok(());
     }
     let keys = deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
-    let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    let known = relay.read_records::<Dispatch>(keys).await?;
     let lacking = deliveries.into_iter().zip(known).filter(|(_, known)| !expects_report(known));
     batch.tasks.extend(lacking.map(|(delivery, _)| {
         TaskKind::RequiredDispatch { delivery, repo: repo.clone() }.task(relay.now())
@@ -48,10 +48,10 @@ pub(crate) async fn run(
     repo: &RepoName,
 ) -> Result<TaskDone, TaskError> {
     let key = state_records::delivery_key(delivery);
-    let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<DeliveryRecord> = relay.read_record(key).await?;
     let Some(record) = &known.value else { return Ok(TaskDone::Finished) };
     let key = state_records::dispatch_key(delivery, repo);
-    let before: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let before: Versioned<Dispatch> = relay.read_record(key).await?;
     // A push of the same commit has no check run.
     let head = Head::read(relay, repo, &record.head_sha, None).await?;
     if expects_report(&before) || head.is_some_and(|head| head.is_shown()) {

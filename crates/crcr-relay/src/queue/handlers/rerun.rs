@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus, RefusedRerun};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
-use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch};
 
 use super::head::Head;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
@@ -91,7 +91,7 @@ async fn deliveries_of(
 ) -> Result<Vec<String>, TaskError> {
     let run_id = run_id.to_string();
     let claim = state_records::run_claim_key(repo, None, &run_id);
-    if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
+    if let Some(delivery) = relay.read_record::<String>(claim).await?.value {
         return Ok(vec![delivery]);
     }
     let Some(head) = Head::read(relay, repo, head_sha, None).await? else { return Ok(vec![]) };
@@ -171,7 +171,7 @@ pub async fn redispatch(
         return Ok(TaskDone::Finished);
     };
     let key = state_records::dispatch_key(&silent.delivery, repo);
-    let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<Dispatch> = relay.read_record(key).await?;
     let Some(known_dispatch) = known.value.as_ref().filter(can_be_sent) else {
         return Ok(TaskDone::Finished);
     };

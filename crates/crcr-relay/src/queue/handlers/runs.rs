@@ -12,7 +12,7 @@ use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
 use crcr_github::runs::{MOST_JOBS, RunList, WorkflowJob, WorkflowRun};
-use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch, read_records};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch};
 use jiff::{SignedDuration, Timestamp};
 
 use super::head::{is_foreign, is_given_up, proof};
@@ -308,7 +308,7 @@ async fn claims(
 ) -> Result<BTreeMap<u64, String>, StoreError> {
     let key = |run: &ListedRun| state_records::run_claim_key(repo, None, &run.id.to_string());
     let keys = listed.iter().map(key).collect();
-    let claims = read_records::<String>(relay.store.as_ref(), keys).await?;
+    let claims = relay.read_records::<String>(keys).await?;
     let claims = listed.iter().zip(claims);
     Ok(claims.filter_map(|(run, claim)| Some((run.id, claim.value?))).collect())
 }
@@ -342,7 +342,7 @@ pub(crate) async fn deliveries_of_run(
     // What GitHub is late with shows after a dispatch was sent, so only its record says it.
     let newest = earlier.iter().rev().take(limits::SENDS_PER_MINUTE);
     let key = |send: &AcceptedSend| state_records::dispatch_key(&send.delivery, repo);
-    let records = read_records::<Dispatch>(relay.store.as_ref(), newest.map(key).collect()).await?;
+    let records = relay.read_records::<Dispatch>(newest.map(key).collect()).await?;
     let late = records.into_iter().filter_map(|record| record.value?.accepted_send()).filter(has);
     Ok(usual.into_iter().chain(late).map(|send| send.delivery).collect())
 }

@@ -2,7 +2,7 @@
 
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
+use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_records};
 
 use super::head;
 use crate::limits;
@@ -21,7 +21,7 @@ pub(crate) async fn supersede(
     batch: &mut WriteBatch,
 ) -> Result<(), StoreError> {
     let key = state_records::delivery_key(older);
-    let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<DeliveryRecord> = relay.read_record(key).await?;
     let Some(mut delivery) = known.value.clone() else { return Ok(()) };
     if delivery.targets.len() <= limits::SUPERSEDED_AT_ONCE {
         return add_superseded(relay, older, newer, &delivery.targets, batch).await;
@@ -36,7 +36,7 @@ pub(crate) async fn supersede(
 /// The task of a delivery with many dispatches.
 pub(crate) async fn run(relay: &Relay, older: &str, newer: &str) -> Result<TaskDone, TaskError> {
     let key = state_records::delivery_key(older);
-    let known: Versioned<DeliveryRecord> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<DeliveryRecord> = relay.read_record(key).await?;
     let targets = known.value.map(|known| known.targets).unwrap_or_default();
     for targets in targets.chunks(limits::SUPERSEDED_AT_ONCE) {
         let mut is_done = false;

@@ -6,9 +6,7 @@ use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::Fact;
-use crcr_store::{
-    CommitOutcome, NewTask, SetInsert, StoreError, Versioned, WriteBatch, read_record,
-};
+use crcr_store::{CommitOutcome, NewTask, SetInsert, StoreError, Versioned, WriteBatch};
 use jiff::Timestamp;
 
 use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
@@ -24,7 +22,7 @@ use crate::{limits, uptime};
 /// Checks once, and returns when the next check is due.
 pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskDone, TaskError> {
     let key = state_records::dispatch_key(delivery, repo);
-    let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let known: Versioned<Dispatch> = relay.read_record(key).await?;
     let Some(dispatch) = known.value.clone() else { return Ok(TaskDone::Finished) };
     let Some(sent_at) = dispatch.sent_at() else { return Ok(TaskDone::Finished) };
     let now = relay.now();
@@ -153,7 +151,7 @@ async fn record(
 async fn has_open_check_run(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let name = check_name(&dispatch.repo.key(), None);
     let key = state_records::check_run_key(&dispatch.head_sha, &name);
-    let shown = read_record::<CheckRunRecord>(relay.store.as_ref(), key).await?.value;
+    let shown = relay.read_record::<CheckRunRecord>(key).await?.value;
     Ok(shown.is_some_and(|shown| shown.may_be_open()))
 }
 
