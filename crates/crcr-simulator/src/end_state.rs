@@ -317,8 +317,12 @@ fn check_job(
         Some("neutral") => !is_good && truth.may_be_withheld(spelled_as_usual(name).1),
         Some("cancelled") if reports.was_forged_end => true,
         Some("skipped") => ends.contains(&Some("skipped")),
-        Some("timed_out") => ends.contains(&None),
-        // Which of the failed steps of a name was retried isn't known: the worst is shown.
+        // Which of the steps of a name that are without success was retried isn't known: the worst is shown, which may be one
+        // that never ended.
+        Some("timed_out") => {
+            let was_lost = reports.acknowledged.values().any(|(end, _)| end.is_none());
+            ends.contains(&None) || (is_foreign && !is_good && was_lost)
+        }
         Some(shown) if is_foreign && !is_good && ends.iter().all(Option::is_some) => {
             reports.conclusions.contains(shown)
         }

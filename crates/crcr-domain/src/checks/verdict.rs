@@ -513,8 +513,8 @@ impl<'a> Evidence<'a> {
         if let Some((run, reason)) = self.unknown() {
             return (policy.silent, run, reason);
         }
-        let mut reported = self.runs.iter().flat_map(|run| &run.jobs);
-        if reported.all(HeadJob::is_skipped) {
+        let mut counted = self.runs.iter().flat_map(EffectiveRun::counted_jobs).peekable();
+        if counted.peek().is_some() && counted.all(HeadJob::is_skipped) {
             let end = if policy.level == Level::L4 { policy.silent } else { Conclusion::Skipped };
             return (
                 end,

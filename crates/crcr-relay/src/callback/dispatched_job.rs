@@ -86,15 +86,13 @@ impl VerifiedReport<'_> {
         }
         let provenance = self.provenance(Some(dispatch));
         let proof = head::proof_of(dispatch, &provenance);
-        if head::has_check_runs(self.relay, dispatch)
-            && let Some(recorded) = &known.job.value
-        {
+        if let Some(recorded) = &known.job.value {
             let recorded_proof = head::proof(dispatch, recorded);
-            if recorded_proof > proof {
+            if recorded_proof > proof && head::has_check_runs(self.relay, dispatch) {
                 return self.record_without_proof(dispatch, &known.job, proof, &known.token).await;
             }
             if recorded_proof < proof {
-                // A report with proof replaces everything that was reported without.
+                // A report with proof replaces everything that was reported without, at L2, too: the backend may be promoted.
                 known.job.value = None;
             }
         }

@@ -106,10 +106,14 @@ impl<'a> EffectiveRun<'a> {
             Some(RunState::Over(own)) => Some(own),
             _ => None,
         };
-        let counted = self.jobs.iter().filter(|job| !self.is_replaced(job));
         // In a run that isn't open, a job without an end has one without proof.
-        let ends = counted.map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
+        let ends = self.counted_jobs().map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
         Conclusion::worst(ends.chain(own))
+    }
+
+    /// Its jobs, without those in whose place others ran.
+    pub(crate) fn counted_jobs(&self) -> impl Iterator<Item = &HeadJob<'a>> {
+        self.jobs.iter().filter(|job| !self.is_replaced(job))
     }
 
     /// Whether a later attempt, which ended well, ran in the place of the job under another name.

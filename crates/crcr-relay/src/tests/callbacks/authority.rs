@@ -99,6 +99,20 @@ pub(crate) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dis
     }
 }
 
+/// At L2 a report counts without proof. Somebody who answers for the dispatch first mustn't take it away for later.
+#[tokio::test]
+pub(crate) async fn report_with_proof_at_l2_is_what_counts_after_a_promotion() {
+    let (world, two) = World::listening(&[]).await.opened("acme/two").await;
+    two.on_github(&world, "completed", Some("success"));
+    two.without_token().end(&world, "success").await;
+    assert_eq!(two.end(&world, "success").await, said("completed"));
+    world.settle_with("L4:\n  - acme/two: [carol]\n").await;
+    world.wait(5 * MINUTE).await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let shown = runs.iter().find(|run| run.name == TWO && run.head_sha == HEAD).unwrap();
+    assert_eq!(shown.conclusion.as_deref(), Some("success"), "{}", shown.title);
+}
+
 #[tokio::test]
 async fn unproven_report_is_stored_and_shown_with_its_reason() {
     let (world, four) = World::listening(&[]).await.opened("acme/four").await;

@@ -201,6 +201,19 @@ pub(crate) async fn failure_that_did_not_run_again_stays_whatever_number_its_job
     }
 }
 
+/// The job that failed at first has another name in the newest attempt, and reports no more.
+#[tokio::test]
+pub(crate) async fn rerun_in_which_every_job_was_skipped_passes_no_blocking_check() {
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+    four.complete(&world, "failure").await;
+    let again = Downstream { attempt: 2, client_payload: four.client_payload.clone(), ..four };
+    again.on_github(&world, "completed", Some("success"));
+    world.github.state().runs.add_job(RUN, "test, attempt 2");
+    again.of_job("lint").start_and_end(&world, "skipped").await;
+    assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
+    assert!(title(&world).contains("nothing was tested"), "{}", title(&world));
+}
+
 /// GitHub starts runs minutes late during an incident, which a report of one of them shows.
 #[tokio::test]
 pub(crate) async fn run_that_github_creates_minutes_late_has_others_waited_for() {
