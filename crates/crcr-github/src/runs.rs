@@ -53,8 +53,16 @@ pub struct WorkflowRun {
     /// When this attempt started.
     pub run_started_at: Option<Timestamp>,
     pub updated_at: Option<Timestamp>,
+    /// Who started the run, whoever ran it again; of a dispatch, who sent it.
+    pub actor: Option<RunActor>,
     /// For a fork, another repository than the run's own.
     pub head_repository: Option<HeadRepository>,
+}
+
+/// The account that started a run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RunActor {
+    pub login: String,
 }
 
 /// The repository that a run's commits come from.

@@ -105,7 +105,8 @@ pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
     Ok(open.map(|(repo, _)| repo).collect())
 }
 
-/// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this
+/// Whether a dispatch must not be sent now. A probe isn't sent while it is open, and is no trial, as its outcome isn't
+/// noted. If it is open and the last trial is long enough ago, this
 /// dispatch is the next trial; so is one that somebody asked for. A dispatch that expects no report, such as that of a
 /// closed pull request, is always sent: as a trial it would never tell whether the backend works.
 pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
@@ -119,6 +120,9 @@ pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Store
         else {
             return (false, None);
         };
+        if dispatch.probe.is_some() {
+            return (true, None);
+        }
         let is_recent =
             breaker.probed_at.is_some_and(|at| relay.is_recent(at, limits::BREAKER_TRIAL_INTERVAL));
         let is_trial = breaker.probed_by.as_ref() == Some(delivery);

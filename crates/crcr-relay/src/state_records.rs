@@ -416,8 +416,8 @@ keys! {
         ["alerted", &repo.key(), event, head_sha];
     /// What was red on a feed when it was looked at for alerts.
     pub red_on_feed_key(address: &str) = ["red-on-feed", address];
-    /// The commit on which a backend turned red, after an alert said so; gone when it is green again.
-    pub red_since_key(repo: &RepoName, event: &str) = ["red-since", &repo.key(), event];
+    /// How a backend turned red, after an alert said so; gone when it is green again.
+    pub red_since_key(repo: &RepoName, event: &str) = ["red_turn", &repo.key(), event];
     /// Exists when GitHub was asked where a pull request branched off.
     pub merge_base_key(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) =
         ["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha];

@@ -341,8 +341,25 @@ impl<'a> Truth<'a> {
                 }
             }
         }
-        jobs.retain(|(name, _), (attempt, end)| {
-            end.is_some() || run.is_foreign || !ended.contains(&(name.clone(), *attempt))
+        // Of two parallel steps of one name, the retry of one whose first attempt was never heard of is taken for the
+        // other's.
+        let mut unheard = BTreeSet::new();
+        for (name, reports) in self.reports_of(&run.head, run.repo).filter(|_| run.is_foreign) {
+            let is_known = |attempt, leg| reports.acknowledged.contains_key(&(id, attempt, leg));
+            for (of_run, attempt, leg) in reports.acknowledged.keys() {
+                if *of_run == id && *attempt > 1 && !is_known(attempt - 1, *leg) {
+                    unheard.insert((name.to_owned(), *leg));
+                }
+            }
+        }
+        jobs.retain(|(name, leg), (attempt, end)| {
+            let is_taken_for_retried =
+                || unheard.iter().any(|(other, retried)| other == name && retried != leg);
+            end.is_some()
+                || match run.is_foreign {
+                    true => !is_taken_for_retried(),
+                    false => !ended.contains(&(name.clone(), *attempt)),
+                }
         });
         jobs
     }

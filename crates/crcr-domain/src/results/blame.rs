@@ -176,7 +176,17 @@ impl<'a> BlameContext<'a> {
         use {TriageCategory as Category, TriageConfidence as Confidence};
         let change = if self.pull_request.is_some() { "pull request" } else { "commit" };
         let mut found = vec![];
-        for base in [self.base_result(job), self.newest_nightly(job)].into_iter().flatten() {
+        let base = self.base_result(job);
+        // What has passed on the merge base since then isn't broken there any more.
+        let has_passed_since = |nightly: &BaseResult<'_>| {
+            base.as_ref().is_some_and(|base| {
+                base.is_merge_base
+                    && base.passed
+                    && base.record.received_at > nightly.record.received_at
+            })
+        };
+        let nightly = self.newest_nightly(job).filter(|nightly| !has_passed_since(nightly));
+        for base in base.into_iter().chain(nightly) {
             found.push(evidence(base.record, if base.passed { "passed" } else { "failed" }));
             if !is_same_failure(job.record, &base) {
                 continue;
@@ -395,6 +405,9 @@ struct NewFailures<'a> {
 /// Whether both failed in a common test, as far as their tests are known. Two backends often fail on
 /// the same commit by coincidence.
 fn may_share_cause(one: &AttemptFact, other: &AttemptFact) -> bool {
+    if is_build(one).zip(is_build(other)).is_some_and(|(one, other)| one != other) {
+        return false;
+    }
     let known: HashSet<&str> = test_names(one).collect();
     let mut tests = test_names(other).peekable();
     known.is_empty() || tests.peek().is_none() || tests.any(|name| known.contains(name))
@@ -412,6 +425,11 @@ fn has_test_result(job: &JobOfRecord<'_>) -> bool {
     job.outcome.is_some_and(|outcome| outcome.is_pass() || outcome == JobOutcome::TestFailed)
 }
 
+/// Whether it failed while it was built, if that is known. Then it ran no tests, and another failure says nothing of it.
+fn is_build(record: &AttemptFact) -> Option<bool> {
+    record.details.phase.as_deref().map(|phase| phase.eq_ignore_ascii_case("build"))
+}
+
 fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
     record.details.failed_tests.iter().map(|test| test.name.as_str())
 }
@@ -419,7 +437,9 @@ fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
 /// Whether the base failed in the same way: all tests that fail now failed there, as far as both are
 /// known.
 fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
-    if base.passed || has_more_failures(record, base.record) {
+    let of_both = is_build(record).zip(is_build(base.record));
+    let is_of_one = of_both.is_some_and(|(here, there)| here != there);
+    if base.passed || is_of_one || has_more_failures(record, base.record) {
         return false;
     }
     let known: HashSet<&str> = test_names(base.record).collect();
@@ -430,6 +450,12 @@ fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
 /// this one, too.
 fn is_new_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
     let names_all = base.record.details.names_all_failed_tests();
+    match is_build(record).zip(is_build(base.record)) {
+        // What doesn't build has no tests, so nothing is known of those that fail now.
+        Some((false, true)) => return false,
+        Some((true, false)) => return true,
+        _ => {}
+    }
     base.passed
         || has_more_failures(record, base.record)
         || (names_all && !is_same_failure(record, base))

@@ -81,9 +81,10 @@ pub(crate) fn find_jobs_of_record<'a>(
                     Some(JobOutcome::TestFailed | JobOutcome::InfraFailed | JobOutcome::TimedOut)
                 )
             });
-            let failed = attempts
-                .iter()
-                .filter(|row| outcome(row, false, false) == Some(JobOutcome::TestFailed));
+            let failed = attempts.iter().filter(|row| {
+                outcome(row, false, false) == Some(JobOutcome::TestFailed)
+                    && may_have_failed_alike(row, record)
+            });
             let failed: BTreeSet<_> =
                 failed.map(|row| (row.run_id.as_str(), row.run_attempt)).collect();
             Some(JobOfRecord {
@@ -95,6 +96,14 @@ pub(crate) fn find_jobs_of_record<'a>(
             })
         })
         .collect()
+}
+
+/// Whether both failed in a common test, as far as their tests are known.
+fn may_have_failed_alike(one: &AttemptFact, other: &AttemptFact) -> bool {
+    let (one, other) = (&one.details.failed_tests, &other.details.failed_tests);
+    one.is_empty()
+        || other.is_empty()
+        || one.iter().any(|test| other.iter().any(|known| known.name == test.name))
 }
 
 type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>);

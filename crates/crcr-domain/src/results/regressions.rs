@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
@@ -14,7 +14,7 @@ use crate::protocol::event::EventName;
 use crate::results::facts::{DispatchFact, DispatchFactStatus};
 
 /// A backend failed on a merged upstream commit after it passed on an earlier one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Regression {
     pub repo: String,
     pub upstream: String,
@@ -31,7 +31,7 @@ pub struct Regression {
     pub recovery: Option<BackendRecovery>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendRecovery {
     pub head_sha: String,
     /// When the last job on that commit was reported.
@@ -117,7 +117,8 @@ fn commit_results<'a>(
         commit.ended = commit.ended.max(record.received_at);
         match job.outcome {
             None => commit.open = true,
-            Some(JobOutcome::Superseded | JobOutcome::Neutral) => {}
+            // A newer push may have cancelled it.
+            Some(JobOutcome::Superseded | JobOutcome::Neutral | JobOutcome::Cancelled) => {}
             Some(outcome) if outcome.is_pass() => commit.passed = true,
             Some(outcome) => {
                 let first = commit.regression.at.min(record.received_at);

@@ -65,11 +65,16 @@ pub(crate) async fn run(
     confirm.next(&unexplained).await
 }
 
-/// Whether somebody still waits for the answer: the pull request is open, and this is its head.
+/// Whether somebody still waits for the answer: the pull request is open, and this is its newest event. A workflow that was
+/// started for a later one may be cancelled by a re-run of this one's.
 async fn is_current(relay: &Relay, dispatch: &Dispatch, number: u64) -> Result<bool, TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull: Versioned<PullRecord> = relay.read_record(key).await?;
-    Ok(pull.value.is_some_and(|pull| !pull.is_closed && pull.head_sha == dispatch.head_sha))
+    Ok(pull.value.is_some_and(|pull| {
+        !pull.is_closed
+            && pull.head_sha == dispatch.head_sha
+            && pull.deliveries.last() == Some(&dispatch.delivery)
+    }))
 }
 
 struct Confirm<'a> {

@@ -109,6 +109,33 @@ fn every_case_has_its_verdict() {
             vec![bad()],
             vec![base_good(), nightly(upstream("acme/one", "night", BAD, &[], 990))],
         ),
+        (
+            "green on the base after a red nightly",
+            vec![bad()],
+            vec![base_good(), nightly(upstream("acme/one", "night", BAD, &[], 50))],
+        ),
+        (
+            "it doesn't build, and a test fails on the base",
+            vec![ended_in("build", bad())],
+            vec![ended_in("test", upstream("acme/one", "base", BAD, &["a"], 100))],
+        ),
+        (
+            "a test fails, and the base doesn't build",
+            vec![ended_in("test", here("acme/one", BAD, &["a"]))],
+            vec![ended_in("build", base_bad())],
+        ),
+        (
+            "it fails twice in different tests",
+            vec![
+                here("acme/one", BAD, &["a"]),
+                AttemptFact {
+                    run_attempt: 2,
+                    received_at: at(2000),
+                    ..here("acme/one", BAD, &["b"])
+                },
+            ],
+            vec![base_good()],
+        ),
         ("green on the base, alone", vec![bad()], vec![base_good()]),
         (
             "green on the base, the others pass",

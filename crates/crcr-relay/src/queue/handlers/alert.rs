@@ -10,7 +10,7 @@ use crcr_domain::checks::lifecycle::JobState;
 use crcr_domain::probes::Culprit;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::AttemptFact;
-use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
+use crcr_domain::results::{BackendRecovery, Regression, find_regressions, jobs_of_record};
 use crcr_hud::message::{recovery_text, regression_text};
 use crcr_hud::{Hud, WatchedThing};
 use crcr_results::{ResultsError, Window};
@@ -60,14 +60,17 @@ pub async fn turned_red(
     let regressions = regressions(relay, repo).await?;
     let this_commit =
         regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
-    let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
+    // A late end may be of a commit after which all has passed.
+    let Some(regression) = this_commit.filter(|found| found.recovery.is_none()) else {
+        return Ok(TaskDone::Finished);
+    };
     let (text, page) = with_page(relay, &format!("/crcr/{repo}"), regression_text(regression));
     let body = json!({ "event": "backend_turned_red", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
     batch.set(sent.key, &true, relay.expiry());
     let red = state_records::red_since_key(repo, event.as_str());
-    batch.set(red, &head_sha.to_owned(), relay.expiry());
+    batch.set(red, regression, relay.expiry());
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
 }
@@ -81,14 +84,19 @@ pub async fn turned_green(
 ) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let key = state_records::red_since_key(repo, event.as_str());
-    let red: Versioned<String> = relay.read_record(key).await?;
-    let Some(red_sha) = red.value else { return Ok(TaskDone::Finished) };
+    let red: Versioned<Regression> = relay.read_record(key).await?;
+    let Some(told) = red.value else { return Ok(TaskDone::Finished) };
     let regressions = regressions(relay, repo).await?;
-    let ended = regressions.iter().find(|found| {
-        let recovered = found.recovery.as_ref().is_some_and(|green| green.head_sha == head_sha);
-        found.event == *event && found.head_sha == red_sha && recovered
+    let mut of_event = regressions.iter().filter(|found| found.event == *event);
+    if of_event.clone().any(|found| found.recovery.is_none()) {
+        return Ok(TaskDone::Finished);
+    }
+    // It is none any more if its commit has passed when it was run again.
+    let regression = of_event.find(|found| found.head_sha == told.head_sha).cloned();
+    let regression = &regression.unwrap_or_else(|| Regression {
+        recovery: Some(BackendRecovery { head_sha: head_sha.to_owned(), at: relay.now() }),
+        ..told
     });
-    let Some(regression) = ended else { return Ok(TaskDone::Finished) };
     let (text, page) = with_page(relay, &format!("/crcr/{repo}"), recovery_text(regression));
     let body = json!({ "event": "backend_green_again", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;

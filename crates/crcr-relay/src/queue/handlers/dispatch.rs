@@ -81,6 +81,12 @@ pub(crate) async fn run(
         PullRequestTurn::Overtaken { by } => return record_superseded(relay, task, read, by).await,
     }
     if breaker::withholds(relay, dispatch).await? {
+        // A search would ask for the next one at once, until all runs of the day are spent.
+        let waits =
+            dispatch.probe.is_some() && relay.now() < dispatch.enqueued_at + limits::LONGEST_OUTAGE;
+        if waits {
+            return Ok(TaskDone::RunAgain(relay.now() + limits::BREAKER_TRIAL_INTERVAL));
+        }
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a trial \
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;

@@ -269,8 +269,11 @@ async fn take_list(
     RunEvidence { own, others, are_others_known, window, list }: &RunEvidence,
 ) -> Result<Option<SignedDuration>, TaskError> {
     let run_window = relay.config.run_window;
-    let listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
+    let mut listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
+    let lacks_times = listed.len() < list.runs.len();
     let claims = claims(relay, &dispatch.repo, &listed).await?;
+    let others = others_runs(list, &claims);
+    listed.retain(|run| !others.contains(&run.id));
     let claimed_by = |id| claims.get(&id).map(String::as_str);
     let found = runs_of_dispatch(&listed, *window, own, others, run_window, claimed_by);
     let is_too_many = found.own.len().max(found.shared.len()) > RUNS_PER_DISPATCH;
@@ -279,7 +282,7 @@ async fn take_list(
     // What is dropped makes the rest incomplete.
     dispatch.runs.truncate(RUNS_PER_DISPATCH);
     dispatch.shared_runs.truncate(RUNS_PER_DISPATCH);
-    let problem = if listed.len() < list.runs.len() {
+    let problem = if lacks_times {
         Some("GitHub doesn't say of one when it was created")
     } else if !list.is_complete {
         Some("GitHub lists more of them than it shows")
@@ -298,6 +301,22 @@ async fn take_list(
     dispatch.are_runs_known &= problem.is_none();
     let left = over_at.duration_since(list.read_at) + SignedDuration::from_secs(1);
     Ok((list.read_at < over_at).then_some(left))
+}
+
+/// The runs that somebody else's dispatch has started, such as a scheduler's: nobody has reported for them, and another
+/// account has started all those that were reported for.
+fn others_runs(list: &RunList, claims: &BTreeMap<u64, String>) -> BTreeSet<u64> {
+    let actor = |run: &WorkflowRun| run.actor.as_ref().map(|actor| actor.login.to_lowercase());
+    let own = list.runs.iter().filter(|run| claims.contains_key(&run.id));
+    let Some(own) = own.map(actor).collect::<Option<BTreeSet<String>>>() else {
+        return BTreeSet::new();
+    };
+    let is_others = |run: &&WorkflowRun| {
+        !own.is_empty()
+            && !claims.contains_key(&run.id)
+            && actor(run).is_some_and(|actor| !own.contains(&actor))
+    };
+    list.runs.iter().filter(is_others).map(|run| run.id).collect()
 }
 
 /// The deliveries that proven reports of the listed runs belong to.

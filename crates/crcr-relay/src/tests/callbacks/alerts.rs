@@ -221,6 +221,64 @@ async fn red_job_without_a_result_among_the_newest_commits_is_not_told_again_whe
     assert_eq!(events_after_a_look(&world, &listener).await, all);
 }
 
+/// The events of all alerts of a backend after these pushes to `main`, by run, commit and the end of their jobs, each
+/// followed by enough time.
+async fn events_of_pushes(pushes: &[(u64, &str, &str)]) -> Vec<String> {
+    let listener = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(&listener).await;
+    let world = World::with(&[("CRCR_ALERT_URL", &listener.uri())]).await;
+    for (run, sha, conclusion) in pushes {
+        push(&world, *run, sha, conclusion).await;
+        world.work_after(Duration::from_secs(130)).await;
+    }
+    let told = told_by(&listener).await;
+    told.iter().map(|told| told["event"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn push_that_the_next_one_has_cancelled_turns_no_backend_red() {
+    let pushes = [(1, HEAD, "success"), (2, NEWER, "cancelled"), (3, THIRD, "success")];
+    assert_eq!(events_of_pushes(&pushes).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn backend_whose_failed_push_passes_when_it_is_run_again_is_told_to_be_green() {
+    let listener = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(&listener).await;
+    let world = World::with(&[("CRCR_ALERT_URL", &listener.uri())]).await;
+    push(&world, 1, HEAD, "success").await;
+    world.work_after(Duration::from_secs(130)).await;
+    let state = world.github.state();
+    world.deliver("push", &state.push_payload(UPSTREAM, "refs/heads/main", NEWER)).await;
+    let failed = super::Downstream { run: 2, ..received(&world)("acme/two") };
+    failed.end(&world, "failure").await;
+    world.work_after(Duration::from_secs(130)).await;
+    super::Downstream { attempt: 2, ..failed }.end(&world, "success").await;
+    world.work_after(Duration::from_secs(130)).await;
+    let told = told_by(&listener).await;
+    let events: Vec<_> = told.iter().map(|told| told["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["backend_turned_red", "backend_green_again"]);
+}
+
+/// A runner dies, and hours later its job counts as lost.
+#[tokio::test]
+async fn failure_that_is_known_after_a_later_push_has_passed_is_not_told() {
+    let listener = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(&listener).await;
+    let world = World::with(&[("CRCR_ALERT_URL", &listener.uri())]).await;
+    push(&world, 1, HEAD, "success").await;
+    world.later(Duration::from_secs(60));
+    let state = world.github.state();
+    world.deliver("push", &state.push_payload(UPSTREAM, "refs/heads/main", NEWER)).await;
+    let late = super::Downstream { run: 2, ..received(&world)("acme/two") };
+    world.later(Duration::from_secs(60));
+    push(&world, 3, THIRD, "success").await;
+    world.work_after(Duration::from_secs(130)).await;
+    late.end(&world, "failure").await;
+    world.work_after(Duration::from_secs(130)).await;
+    assert_eq!(told_by(&listener).await, [Value::Null; 0]);
+}
+
 #[tokio::test]
 async fn backend_that_is_green_again_is_told_once_and_names_reach_no_channel() {
     let listener = MockServer::start().await;

@@ -214,6 +214,23 @@ pub(crate) async fn rerun_in_which_every_job_was_skipped_passes_no_blocking_chec
     assert!(title(&world).contains("nothing was tested"), "{}", title(&world));
 }
 
+/// A scheduler that starts workflows of the backend by a dispatch of its own.
+#[tokio::test]
+pub(crate) async fn run_of_somebody_elses_dispatch_is_neither_waited_for_nor_counted() {
+    let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+    four.complete(&world, "success").await;
+    let nightly = four.in_run(RUN + 1);
+    nightly.workflow_on_github(&world, "nightly.yml", "completed", Some("failure"));
+    let runs = &world.github.state().runs;
+    let run = runs.get(RUN + 1).unwrap();
+    runs.add(Run {
+        actor: "scheduler[bot]".to_owned(),
+        title: Some("nightly".to_owned()),
+        ..Run::clone(&run)
+    });
+    assert_eq!(ended_after(&world, 2 * MINUTE).await.as_deref(), Some("success"));
+}
+
 /// GitHub starts runs minutes late during an incident, which a report of one of them shows.
 #[tokio::test]
 pub(crate) async fn run_that_github_creates_minutes_late_has_others_waited_for() {
