@@ -107,7 +107,8 @@ impl<'a> EffectiveRun<'a> {
             _ => None,
         };
         // In a run that isn't open, a job without an end has one without proof.
-        let ends = self.counted_jobs().map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
+        let ends =
+            self.counted_jobs().map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
         Conclusion::worst(ends.chain(own))
     }
 

@@ -272,8 +272,8 @@ async fn take_list(
     let mut listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
     let lacks_times = listed.len() < list.runs.len();
     let claims = claims(relay, &dispatch.repo, &listed).await?;
-    let others = others_runs(list, &claims);
-    listed.retain(|run| !others.contains(&run.id));
+    let foreign = others_runs(list, &claims);
+    listed.retain(|run| !foreign.contains(&run.id));
     let claimed_by = |id| claims.get(&id).map(String::as_str);
     let found = runs_of_dispatch(&listed, *window, own, others, run_window, claimed_by);
     let is_too_many = found.own.len().max(found.shared.len()) > RUNS_PER_DISPATCH;
