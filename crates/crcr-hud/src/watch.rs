@@ -163,8 +163,9 @@ async fn look_at_test(
     };
     let things = state.map(|(is_red, was_green, sha)| {
         let text = format!("{} of {repo} {} at {}", model.name, turn(is_red), short_sha(sha));
-        let quoted = found.messages.first().filter(|_| is_red);
-        let text = match quoted.and_then(|group| group.message.lines().next()) {
+        let commit = found.commits.iter().find(|commit| is_red && commit.sha == *sha);
+        let said = commit.and_then(|commit| commit.message.as_deref());
+        let text = match said.and_then(|message| message.lines().next()) {
             Some(line) if !line.is_empty() => format!("{text}: {line}"),
             _ => text,
         };
