@@ -220,10 +220,13 @@ impl<'a> BlameContext<'a> {
         let NewFailures { broken, judged, has_unrelated } = self.newly_broken(job);
         let is_new = is_new_failure(job.record, &base);
         let place = place(&base);
-        let result = match (base.passed, is_new) {
-            (true, _) => format!("passed {place}"),
-            (false, true) => format!("failed in other tests {place}"),
-            (false, false) => format!("failed {place}, too, perhaps in the same tests"),
+        let of_both = is_build(job.record).zip(is_build(base.record));
+        let result = match (base.passed, of_both, is_new) {
+            (true, ..) => format!("passed {place}"),
+            (false, Some((false, true)), _) => format!("couldn't be built {place}"),
+            (false, Some((true, false)), _) => format!("failed only in tests {place}"),
+            (false, _, true) => format!("failed in other tests {place}"),
+            (false, _, false) => format!("failed {place}, too, perhaps in the same tests"),
         };
         let certain = base.is_merge_base;
         let verdict = if is_new && broken.len() >= 2 {
