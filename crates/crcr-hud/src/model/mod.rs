@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crcr_domain::results::totals::DayJobs;
 use crcr_domain::results::{DurationStats, JobOutcome, Rate, RepoDay, ResultTotals, jobs_by_day};
 use crcr_results::Window;
+use crcr_results::retention::{last_day, midnight};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -96,7 +97,8 @@ pub(crate) struct TrendDay {
 pub(crate) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -> Vec<TrendDay> {
     let mut days: BTreeMap<Date, ResultTotals> = BTreeMap::new();
     let mut date = utc_date(span.from);
-    while date <= utc_date(span.to) && days.len() < 400 {
+    let last = utc_date(midnight(last_day(&Window::all(span.from, span.to))));
+    while date <= last && days.len() < 400 {
         days.insert(date, ResultTotals::default());
         let Ok(next) = date.tomorrow() else { break };
         date = next;

@@ -21,9 +21,9 @@ const CONCURRENT_READS: usize = 4;
 pub(crate) struct OncallReaction {
     /// Pull requests that the backend blocked.
     pub(crate) blocked: u64,
-    /// Seconds from the first failure on a pull request to the first comment on it; of those with a comment.
+    /// Seconds from the first failure on a pull request to the first comment on it; of those below with a comment.
     pub(crate) seconds: Option<DurationStats>,
-    /// Those pull requests, the one that failed last first.
+    /// Those pull requests, the one that failed last first; at most 50.
     pub(crate) pulls: Vec<BlockedPull>,
 }
 
@@ -55,8 +55,8 @@ pub(crate) async fn read(
     let mut pulls: Vec<_> =
         first_failures(jobs.iter(), hud.upstream.as_str()).into_iter().collect();
     pulls.sort_unstable_by_key(|(_, failed_at)| std::cmp::Reverse(*failed_at));
-    pulls.truncate(MAX_PULLS);
     let blocked = pulls.len() as u64;
+    pulls.truncate(MAX_PULLS);
     let waits = stream::iter(pulls).map(async |(number, failed_at)| {
         let query = ThingQuery {
             event: EVENT,

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use crcr_domain::ci_data::job_log::JobLogRow;
-use crcr_results::job_logs::{FailedJobsQuery, FailureGroup, FailureQuery, MAX_GROUPED};
+use crcr_results::job_logs::{
+    CauseFilter, FailedJobsQuery, FailureGroup, FailureQuery, MAX_GROUPED,
+};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -61,6 +63,8 @@ pub(crate) struct FailuresModel {
     pub(crate) groups: Vec<FailureGroup>,
     /// Only this many of the newest failures are grouped, if there are more.
     pub(crate) newest_only: Option<usize>,
+    /// Only this many of the most frequent causes are sorted and listed, if there are more.
+    pub(crate) most_frequent_only: Option<usize>,
     /// Jobs one by one, if those were asked for.
     pub(crate) jobs: Option<FailedJobs>,
     pub(crate) repositories: Vec<String>,
@@ -124,6 +128,7 @@ pub(crate) async fn build(
         has_more: false,
         groups: vec![],
         newest_only: None,
+        most_frequent_only: None,
         jobs: None,
         repositories,
         categories: vec![],
@@ -145,10 +150,14 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
         to: Timestamp::MAX,
         limit: MAX_GROUPS,
     };
-    let mut groups = hud.results.failure_groups(&asked).await?;
+    let found = hud.results.failure_groups(&asked).await?;
+    let mut groups = found.groups;
     let any_category = match &model.category {
         None => groups.clone(),
-        Some(_) => hud.results.failure_groups(&FailureQuery { category: None, ..asked }).await?,
+        Some(_) => {
+            let asked = FailureQuery { category: None, ..asked };
+            hud.results.failure_groups(&asked).await?.groups
+        }
     };
     let categories: BTreeSet<String> = any_category
         .into_iter()
@@ -156,7 +165,6 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
         .chain(model.category.clone())
         .filter(|category| !category.is_empty())
         .collect();
-    let failures: u64 = groups.iter().map(|group| group.failures).sum();
     match model.sort {
         FailureSort::Failures => {}
         FailureSort::Newest => {
@@ -165,9 +173,10 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
         FailureSort::Oldest => groups.sort_by_key(|group| group.oldest),
     }
     let rest = groups.split_off(groups.len().min((model.page - 1) * PER_PAGE));
-    model.has_more = rest.len() > PER_PAGE;
+    model.has_more = rest.len() > PER_PAGE || found.are_cut;
     model.groups = rest.into_iter().take(PER_PAGE).collect();
-    model.newest_only = (failures >= MAX_GROUPED as u64).then_some(MAX_GROUPED);
+    model.newest_only = (found.grouped >= MAX_GROUPED as u64).then_some(MAX_GROUPED);
+    model.most_frequent_only = found.are_cut.then_some(MAX_GROUPS);
     model.categories = categories.into_iter().collect();
     Ok(())
 }
@@ -193,11 +202,15 @@ async fn one_by_one(
         None => None,
         Some(like) => Some(log_of(hud, like).await?),
     };
-    let cause = like.as_ref().map(JobLogRow::cause);
+    let cause = like.as_ref().map(|like| (like.cause(), like.no_log_reason()));
     let name = given_name(query.job.as_deref());
     let asked = FailedJobsQuery {
         repository: model.repository.as_deref(),
-        cause: cause.as_ref().map(|cause| (&*cause.rule, &*cause.capture)),
+        cause: cause.as_ref().map(|(cause, reason)| CauseFilter {
+            rule: &cause.rule,
+            capture: &cause.capture,
+            reason: *reason,
+        }),
         category: model.category.as_deref(),
         job: name.as_deref(),
         from: model.since,
@@ -334,6 +347,7 @@ fn groups(model: &FailuresModel) -> Markup {
                 " Only the newest " (newest) " are counted. Fewer days or one repository count all: "
                 a href=(FailuresModel { days: 1, ..model.filters() }.url(model.sort, 1)) { "one day" } "."
             }
+            @if let Some(most) = model.most_frequent_only { " There are more causes than the " (most) " most frequent, which are listed and sorted here." }
         }
         @if model.groups.is_empty() {
             @let is_filtered = model.repository.is_some() || model.category.is_some();
@@ -365,6 +379,7 @@ impl FailuresModel {
             category: self.category.clone(),
             groups: vec![],
             newest_only: None,
+            most_frequent_only: None,
             jobs: None,
             repositories: vec![],
             categories: vec![],

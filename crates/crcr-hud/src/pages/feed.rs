@@ -174,13 +174,13 @@ pub(crate) async fn build_test(
         if was_red.is_some_and(|was_red| was_red != is_red) {
             let (word, colour) =
                 if is_red { ("turned red", "red") } else { ("is green again", "green") };
-            let quoted = found.messages.first().filter(|_| is_red);
+            let quoted = commit.message.clone().filter(|_| is_red);
             entries.push(FeedEntry {
                 id: format!("urn:crcr:{colour}:{repo}:{id}:{}", commit.sha),
                 title: format!("{name} {word} at {}", short_sha(&commit.sha)),
                 at: commit.at,
                 page: address::commit(&repo, &commit.sha),
-                text: quoted.map(|group| group.message.clone()).unwrap_or_default(),
+                text: quoted.unwrap_or_default(),
             });
         }
         was_red = Some(is_red);

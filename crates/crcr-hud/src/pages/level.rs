@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::relay::reports_of_backend;
+use super::relay::RelayList;
 use super::reported::{ReportedKind, link_between};
 use crate::address::address;
 use crate::context::repo_name;
@@ -121,7 +121,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
             dl.cards {
                 div { dt { "Valid" } dd { (rate(&review.signal.into())) } }
                 @for (kind, count) in &review.refused {
-                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count_link(count, Some(&reports_of_backend(&review.repo, kind.as_str(), "30d")))) } }
+                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count_link(count, Some(&reports_between(&review.repo, kind.as_str(), (review.from, review.to))))) } }
                 }
             }
             @if let Some(reaction) = &model.oncall_reaction { (oncall_reaction(reaction)) }
@@ -132,12 +132,17 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
 
 fn oncall_reaction(reaction: &OncallReaction) -> Markup {
     let answered = reaction.seconds.as_ref().map_or(0, |seconds| seconds.n);
+    let read = reaction.pulls.len();
     html! {
         h2 { "Reaction of the oncalls" }
         p.detail { "From the first failure on a pull request that it blocked to the first comment of an oncall there; no threshold decides it." }
         dl.cards {
             div { dt { "First comment P50" } dd { (distribution(reaction.seconds.as_ref())) } }
-            div { dt { "Blocked and commented" } dd { (answered) " of " (count_link(reaction.blocked, Some("#blocked").filter(|_| reaction.blocked > 0))) } }
+            div { dt { "Blocked and commented" } dd {
+                (answered) " of " @if reaction.blocked > read as u64 { "the newest " }
+                (count_link(read, Some("#blocked").filter(|_| read > 0)))
+                @if reaction.blocked > read as u64 { " " span.detail { "of " (reaction.blocked) } }
+            } }
         }
         @if !reaction.pulls.is_empty() {
             div.scroll #blocked tabindex="0" role="region" aria-label="Pull requests that it blocked" { table.stack {
@@ -160,6 +165,25 @@ impl LevelModel {
         let before = self.history.iter().find(|period| period.level > level)?;
         Some((before, before.until.unwrap_or(review.to)))
     }
+}
+
+/// The address of the reports of a backend between two times.
+pub(crate) fn reports_between(
+    repo: &str,
+    kind: &str,
+    (from, to): (Timestamp, Timestamp),
+) -> String {
+    let (from, to) = (from.to_string(), to.to_string());
+    address(
+        "/relay",
+        [
+            ("list", Some(RelayList::Reports.as_str())),
+            ("kind", Some(kind)),
+            ("backend", Some(repo)),
+            ("from", Some(&*from)),
+            ("to", Some(&*to)),
+        ],
+    )
 }
 
 /// The evidence for what the page of a time span says of a level. It is judged up to the end of the span.

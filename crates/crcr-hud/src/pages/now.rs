@@ -1,22 +1,24 @@
 //! `/`: what needs somebody now. Each row is a sentence with its link.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::{DurationStats, ResultTotals};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_results::Window;
+use crcr_results::retention::{day_of, midnight};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
+use super::overview::{BackendStanding, backend_standing};
 use super::pull_fault;
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, RelayWarning};
 use crate::layout::{ago, commit_link, commit_of, counted, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
-use crate::model::{days, total};
+use crate::model::{RateSummary, days, total};
 use crate::query::{NoQuery, SpanQuery};
 use crate::view::View;
 
@@ -49,8 +51,11 @@ pub(crate) struct NowModel {
     pub(crate) failing: Vec<FailingBackend>,
     /// How many backends have criteria at their level, and meet all of them.
     pub(crate) meeting: usize,
-    /// How many backends have criteria at their level, and too few results to tell.
+    /// How many backends have criteria at their level, and too few results to tell. Those that have only nightly runs
+    /// aren't counted.
     pub(crate) unknown: usize,
+    /// How many backends were to be told of commits in the last seven days, and reported nothing.
+    pub(crate) silent: usize,
     pub(crate) relay: RelayState,
 }
 
@@ -113,7 +118,7 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, Pag
     blocked.sort_by_key(|pull| (pull.since, pull.number));
     let more_blocked = blocked.len().saturating_sub(MAX_BLOCKED);
     blocked.truncate(MAX_BLOCKED);
-    let (failing, meeting, unknown) = failing;
+    let BackendCounts { failing, meeting, unknown, silent } = failing;
     let upstream = hud.upstream.as_str().to_owned();
     Ok(NowModel {
         upstream,
@@ -127,37 +132,57 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, Pag
         failing,
         meeting,
         unknown,
+        silent,
         relay,
     })
 }
 
-/// The backends that fail their level, how many meet theirs, and of how many that isn't known.
-async fn backends(hud: &Hud) -> Result<(Vec<FailingBackend>, usize, usize), PageError> {
+/// The backends that fail their level, and how many have each other standing.
+#[derive(Default)]
+struct BackendCounts {
+    failing: Vec<FailingBackend>,
+    meeting: usize,
+    unknown: usize,
+    silent: usize,
+}
+
+/// Each count is that of the overview, to which it leads.
+async fn backends(hud: &Hud) -> Result<BackendCounts, PageError> {
     let policy = (hud.policy)();
     let entries: Vec<AllowlistEntry> =
         policy.iter().flat_map(|policy| policy.iter()).cloned().collect();
+    let span = hud.span(&SpanQuery::default())?;
     let reviews = days::reviews(hud, &entries, hud.now(), true).await?;
-    let (mut failing, mut meeting, mut unknown) = (vec![], 0, 0);
+    let mut totals: HashMap<String, ResultTotals> = HashMap::new();
+    for (day, tally) in days::day_tallies(hud, &span, None).await? {
+        totals.entry(day.repo).or_default().add(&tally);
+    }
+    let mut found = BackendCounts::default();
     for (entry, review) in entries.iter().zip(reviews) {
         let standing = review.standing();
-        match standing.verdict {
-            Some(crcr_domain::results::CriterionVerdict::Met) => meeting += 1,
-            Some(crcr_domain::results::CriterionVerdict::NotMet) => failing.push(FailingBackend {
+        let tally = totals.remove(&entry.repo.key()).unwrap_or_default();
+        let is_listed = entry.level.shows_results() && !entry.is_nightly_only();
+        match backend_standing(Some(&standing), &RateSummary::new(&tally), &tally) {
+            BackendStanding::Below => found.failing.push(FailingBackend {
                 repo: entry.repo.as_str().to_owned(),
                 level: entry.level,
                 oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
                 sentence: standing.sentence(),
             }),
-            _ => unknown += usize::from(standing.has_criteria),
+            BackendStanding::Met => found.meeting += 1,
+            BackendStanding::Unknown => found.unknown += usize::from(is_listed),
+            BackendStanding::Silent => found.silent += usize::from(is_listed),
+            BackendStanding::NoCriteria => {}
         }
     }
-    failing.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
-    Ok((failing, meeting, unknown))
+    found.failing.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    Ok(found)
 }
 
 async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     let span = hud.span(&SpanQuery::day())?;
     let (days, reports) = days::day_tallies_and_reports(hud, &span).await?;
+    let newest_report = newest_report(hud, span.from).await?;
     let all: ResultTotals = total(&days);
     let refused = reports.outcomes.iter().filter(|(outcome, _)| is_refusal(outcome));
     let refused = refused.map(|(_, count)| count).sum();
@@ -175,7 +200,7 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     };
     let mut relay = RelayState {
         allowlist: (hud.policy)().is_some(),
-        newest_report: days::newest_report(&days),
+        newest_report,
         dispatches: all.statuses.values().sum(),
         dispatch_latency: all.dispatch(),
         waiting: sent.iter().filter(waits).count() as u64,
@@ -187,6 +212,17 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     };
     relay.problems = problems(&relay, hud.now());
     Ok(relay)
+}
+
+/// When the newest report of a job arrived, whatever its event and however long ago it was dispatched. What the relay
+/// itself writes of a job whose end was lost is no report.
+async fn newest_report(hud: &Hud, from: Timestamp) -> Result<Option<Timestamp>, PageError> {
+    // There is nothing after now, so the end of today is as good as now.
+    let window = Window::all(from, midnight(day_of(hud.now()) + 1));
+    let of_a_job = |outcome: &CallbackOutcome| outcome.is_valid() || outcome.is_stored();
+    let outcomes: Vec<_> = CallbackOutcome::ALL.into_iter().filter(of_a_job).collect();
+    let newest = hud.results.newest_callbacks(&window, &outcomes, 1).await?;
+    Ok(newest.first().map(|report| report.at))
 }
 
 /// Whether a dispatch came to nothing, and not because the backend or a newer head wanted it so.
@@ -210,7 +246,6 @@ fn lost_dispatches(sent: Vec<DispatchFact>) -> Vec<LostDispatch> {
 }
 
 fn is_refusal(outcome: &str) -> bool {
-    use crcr_domain::results::facts::CallbackOutcome;
     CallbackOutcome::ALL.into_iter().any(|known| known.as_str() == outcome && !known.is_valid())
 }
 
@@ -362,10 +397,12 @@ fn failing(model: &NowModel) -> Markup {
             @if model.failing.is_empty() {
                 @match model.meeting {
                     0 => p.muted { "No backend has a level with criteria and enough results." },
-                    n if model.unknown > 0 => p.muted {
-                        (counted(n, "backend meets its level", "backends meet their level")) ". Of "
-                        a href="/crcr?show=unknown" rel="nofollow" { (counted(model.unknown, "other", "others")) }
-                        " that isn't known: there are too few results."
+                    n if model.unknown + model.silent > 0 => p.muted {
+                        (counted(n, "backend meets its level", "backends meet their level")) "."
+                        @if model.unknown > 0 {
+                            " Of " a href="/crcr?show=unknown" rel="nofollow" { (counted(model.unknown, "other", "others")) }
+                            " that isn't known: there are too few results."
+                        }
                     },
                     1 => (well("The one backend with criteria meets its level.")),
                     n => (well(&format!("All {n} backends with criteria meet their level."))),
@@ -377,6 +414,11 @@ fn failing(model: &NowModel) -> Markup {
                 " (" (backend.level) ") " (backend.sentence) "."
                 @if !backend.oncalls.is_empty() { span.detail { " On call: " bdi { (backend.oncalls.join(", ")) } } }
             } } }
+            @if model.silent > 0 { p {
+                span.outcome.infra { span.glyph aria-hidden="true" { "∅" } } " "
+                a href="/crcr?show=silent" rel="nofollow" { (counted(model.silent, "backend is silent", "backends are silent")) }
+                ": dispatches came to nothing, and nothing was reported in the last seven days."
+            } }
         }
     }
 }

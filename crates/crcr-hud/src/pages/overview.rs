@@ -265,7 +265,7 @@ fn next_level(review: &RepoReview) -> Option<NextLevel> {
     })
 }
 
-fn backend_standing(
+pub(crate) fn backend_standing(
     standing: Option<&LevelStanding>,
     worth: &RateSummary,
     tally: &ResultTotals,

@@ -18,7 +18,7 @@ use crate::view::View;
 
 /// The days whose results are counted.
 const DAYS: i64 = 7;
-/// Failing tests that are compared with the entries.
+/// Tests that are compared with the entries: those that failed most often, and as many that were flaky most often.
 const MAX_FAILING: usize = 2000;
 
 /// `?repo=OWNER/REPO&sort=end|owner|test|failures&q=TEXT`: a part of a test's name, of an owner's or of a reason.
@@ -55,6 +55,8 @@ pub(crate) struct QuarantineModel {
     pub(crate) q: Option<String>,
     /// `None` if the repository has no quarantine file, or it isn't known.
     pub(crate) entries: Option<Vec<ListedEntry>>,
+    /// Whether there may be more failing tests than were compared with the entries, so that counts may be too low.
+    pub(crate) only_most_failing: bool,
     pub(crate) problem: Option<String>,
     pub(crate) read_at: Option<jiff::Timestamp>,
 }
@@ -63,6 +65,8 @@ pub(crate) struct QuarantineModel {
 pub(crate) struct ListedEntry {
     #[serde(flatten)]
     pub(crate) entry: QuarantineView,
+    /// Whether the counts are known: not if it covers none of the tests that were compared, and there are others.
+    pub(crate) counts_known: bool,
     /// In the last seven days.
     pub(crate) failures: u64,
     /// How often it failed and passed on one commit, in the same job.
@@ -104,12 +108,13 @@ pub(crate) async fn build(
     let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
     let q = given(query.q.as_deref());
     let lower = q.as_deref().unwrap_or_default().to_lowercase();
-    let listed = match entries {
+    let (listed, only_most_failing) = match entries {
         Some(entries) => {
             let entries: Vec<_> = entries.iter().filter(|entry| has_text(entry, &lower)).collect();
-            Some(listed_entries(hud, &repository, &entries, sort).await?)
+            let (listed, only_most) = listed_entries(hud, &repository, &entries, sort).await?;
+            (Some(listed), only_most)
         }
-        None => None,
+        None => (None, false),
     };
     Ok(QuarantineModel {
         repository,
@@ -117,6 +122,7 @@ pub(crate) async fn build(
         sort,
         q,
         entries: listed,
+        only_most_failing,
         problem: files.as_ref().and_then(|files| files.problem.clone()),
         read_at: files.as_ref().map(|files| files.read_at),
     })
@@ -129,16 +135,17 @@ pub(crate) fn has_text(entry: &QuarantineEntry, lower: &str) -> bool {
         || entry.owner.to_string().to_lowercase().contains(lower.trim_start_matches('@'))
 }
 
-/// The entries with the failures of the tests that they cover.
+/// The entries with the failures of the tests that they cover, and whether only the most failing tests were compared.
 async fn listed_entries(
     hud: &Hud,
     repository: &str,
     entries: &[&QuarantineEntry],
     sort: QuarantineSort,
-) -> Result<Vec<ListedEntry>, PageError> {
+) -> Result<(Vec<ListedEntry>, bool), PageError> {
     let today = hud.now().to_zoned(TimeZone::UTC).date();
     let last = day_of(hud.now());
     let mut failing: BTreeMap<u64, TestStats> = BTreeMap::new();
+    let mut only_most = false;
     for ranking in [TestRanking::Failing, TestRanking::Flaky] {
         let query = TestQuery {
             repository: repository.to_owned(),
@@ -151,6 +158,7 @@ async fn listed_entries(
             limit: MAX_FAILING,
         };
         let found = hud.results.test_stats(&query).await?;
+        only_most |= found.len() >= MAX_FAILING;
         failing.extend(found.into_iter().map(|test| (test.test_id, test)));
     }
     let mut found: Vec<ListedEntry> = entries
@@ -167,7 +175,8 @@ async fn listed_entries(
                 failing_tests += 1;
             }
             let entry = QuarantineView::new(entry, today);
-            ListedEntry { entry, failures, flaky, failing_tests }
+            let counts_known = failing_tests > 0 || !only_most;
+            ListedEntry { entry, counts_known, failures, flaky, failing_tests }
         })
         .collect();
     match sort {
@@ -178,7 +187,7 @@ async fn listed_entries(
             found.sort_by_key(|listed| std::cmp::Reverse((listed.failures, listed.flaky)));
         }
     }
-    Ok(found)
+    Ok((found, only_most))
 }
 
 pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
@@ -202,7 +211,13 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
             @match &model.entries {
                 None => p.note { "No quarantine file of this repository is known. The relay reads " code { ".github/quarantine.yml" } " of the default branch, where the GitHub App is installed." },
                 Some(entries) if entries.is_empty() => p { @if model.q.is_some() { "No such test is quarantined." } @else { "No test is quarantined." } },
-                Some(entries) => (table(entries, model)),
+                Some(entries) => {
+                    @if model.only_most_failing { p.note role="status" {
+                        "Many tests failed or were flaky in these days. Only the " (MAX_FAILING) " that failed most often, and the " (MAX_FAILING)
+                        " that were flaky most often, are counted here, so a number may be too low."
+                    } }
+                    (table(entries, model))
+                }
             }
             @if let Some(read_at) = model.read_at { p.detail { @if model.entries.is_some() { "The file was read at " } @else { "It was looked for at " } (time(read_at)) " " (zone()) "." } }
         },
@@ -233,7 +248,7 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
                 td data-label="Ends (UTC)" { @if listed.entry.is_expired { span.tag { "ended" } " " } (listed.entry.expiry) span.detail { (listed.entry.distance()) } }
                 td data-label="Owner" { bdi { (listed.entry.owner) } }
                 td data-label="Failed in 7 days" {
-                    @if listed.failures == 0 { span.muted { "0" } } @else {
+                    @if !listed.counts_known { span.muted { "unknown" } } @else if listed.failures == 0 { span.muted { "0" } } @else {
                         a href=(pattern_link(model, &listed.entry.pattern, Some("failed"))) { (listed.failures) }
                     }
                     @if listed.flaky > 0 { span.detail { a href=(pattern_link(model, &listed.entry.pattern, Some("flaky"))) { (listed.flaky) } " flaky" } }

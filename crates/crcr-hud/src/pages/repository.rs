@@ -17,7 +17,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use self::matrix::{CellBlame, JobMatrix, MatrixCell, MatrixRow};
-use super::level::{LevelReview, amount, evidence_path, measured, verdict as verdict_parts};
+use super::level::{
+    LevelReview, amount, evidence_path, measured, reports_between, verdict as verdict_parts,
+};
 use super::relay::reports_of_backend;
 use super::reported::{self, ReportedKind};
 use super::{controls, fault_text, freshness};
@@ -63,11 +65,15 @@ pub(crate) struct BackendModel {
     pub(crate) review: Option<LevelReview>,
     pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
+    /// How many others failed, which are left out.
+    pub(crate) more_failing_tests: usize,
     pub(crate) test_sort: SortOrder,
     /// Whether results of tests are stored, so that a search may find one.
     #[serde(skip)]
     has_test_results: bool,
     pub(crate) refused: Vec<RefusedReport>,
+    /// How many older reports were refused or unproven.
+    pub(crate) more_refused: usize,
     /// Why the newest version of its own file isn't in force.
     pub(crate) file_problem: Option<String>,
     /// Which commits broke its jobs, the newest answer first.
@@ -131,7 +137,9 @@ pub(crate) async fn build(
         // Computed while the other reads wait for the store.
         ShownJobs::read(hud, (&window, &both_windows), span, &test_sort),
     )?;
+    let more_refused = more_refused(hud, &window, refused.len()).await?;
     let ShownJobs { facts, blamed, newest, mut matrix, failing_tests, upstream_failures } = shown;
+    let (failing_tests, more_failing_tests) = failing_tests;
     matrix.add_titles(hud).await?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
@@ -171,10 +179,21 @@ pub(crate) async fn build(
         review,
         matrix,
         failing_tests,
+        more_failing_tests,
         test_sort,
         has_test_results: !hud.results.tested_repositories().await?.is_empty(),
         refused: refused.into_iter().map(RefusedReport::from).collect(),
+        more_refused,
     })
+}
+
+/// How many refused and unproven reports there are beside the newest ones, which were read.
+async fn more_refused(hud: &Hud, window: &Window, read: usize) -> Result<usize, PageError> {
+    if read < MAX_REFUSED {
+        return Ok(0);
+    }
+    let all = days::callback_outcomes(hud, window).await?;
+    Ok(all.iter().filter(|outcome| !outcome.is_valid()).count().saturating_sub(read))
 }
 
 /// What the page shows of the backend's jobs, and the facts from which the review is made, too.
@@ -183,7 +202,8 @@ struct ShownJobs {
     blamed: BlamedJobs,
     newest: Option<Timestamp>,
     matrix: JobMatrix,
-    failing_tests: Vec<FailingTest>,
+    /// With the number of those that are left out.
+    failing_tests: (Vec<FailingTest>, usize),
     upstream_failures: u64,
 }
 
@@ -247,8 +267,8 @@ async fn last_day(hud: &Hud, repo: &RepoName, span: &TimeSpan) -> Result<Option<
     Ok(last.filter(|last| midnight(last + 1) <= span.from))
 }
 
-/// Those that failed most often, in this order.
-fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest> {
+/// The first ones in this order, and how many others there are.
+fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> (Vec<FailingTest>, usize) {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
         // Two cases of a name are one row of the jobs that the count leads to.
@@ -271,7 +291,6 @@ fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest
     }
     let mut tests: Vec<_> = tests.into_values().collect();
     tests.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    tests.truncate(MAX_FAILING_TESTS);
     tests.sort_by(|a, b| {
         order.apply(match order.column {
             "name" => a.name.cmp(&b.name),
@@ -279,7 +298,9 @@ fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest
             _ => b.count.cmp(&a.count),
         })
     });
-    tests
+    let more = tests.len().saturating_sub(MAX_FAILING_TESTS);
+    tests.truncate(MAX_FAILING_TESTS);
+    (tests, more)
 }
 
 pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
@@ -331,15 +352,17 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 (matrix_table(model))
             }
             section aria-labelledby="tests" {
-                h2 #tests { "Failing tests" }
+                div.title {
+                    h2 #tests { "Failing tests" }
+                    (some_of(model.failing_tests.len(), model.more_failing_tests))
+                }
                 (failing_tests_table(model, &path))
             }
             section aria-labelledby="refused" {
                 div.title {
                     h2 #refused { "Refused and unproven reports" }
-                    @if let Some(window) = model.span.window.filter(|_| !model.refused.is_empty()) {
-                        a rel="nofollow" href=(reports_of_backend(&model.repo, "refused", window)) { "All" }
-                    }
+                    (some_of(model.refused.len(), model.more_refused))
+                    @if !model.refused.is_empty() { a rel="nofollow" href=(refused_address(model)) { "All" } }
                 }
                 (refused_table(&model.refused))
             }
@@ -363,6 +386,20 @@ fn cards(model: &BackendModel) -> Markup {
             div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
             div { dt { "Running now" } dd { (count_link(model.worth.running, listed(ReportedKind::Running).filter(|_| model.worth.running > 0).as_deref())) } }
         }
+    }
+}
+
+/// How many rows a table shows of how many, if it doesn't show all.
+fn some_of(shown: usize, more: usize) -> Markup {
+    html! { @if more > 0 { span.detail { (shown) " of " (shown + more) } } }
+}
+
+/// The list of all refused and unproven reports in the span.
+fn refused_address(model: &BackendModel) -> String {
+    let (kind, span) = ("refused", &model.span);
+    match span.window {
+        Some(window) => reports_of_backend(&model.repo, kind, window),
+        None => reports_between(&model.repo, kind, (span.from, span.to)),
     }
 }
 

@@ -71,6 +71,18 @@ async fn charts_of_a_day_have_its_hours_and_add_up_to_the_day() {
 }
 
 #[tokio::test]
+async fn span_that_ends_at_midnight_has_no_chart_of_the_day_that_begins_then() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    for (to, last) in [("10T00:00:00", "2026-09-09"), ("10T00:01:00", "2026-09-10")] {
+        let span = format!("from=2026-09-08T00:00:00Z&to=2026-09-{to}Z");
+        let model = site.json(&format!("/api/v1/repositories/{AURORA}?{span}")).await;
+        let days = model["trend"].as_array().unwrap();
+        assert_eq!(days[0]["date"], "2026-09-08");
+        assert_eq!(days.last().unwrap()["date"], last);
+    }
+}
+
+#[tokio::test]
 async fn what_is_kept_of_earlier_answers_changes_no_number() {
     let all = facts(7, now(), 12, 10, UPSTREAM);
     // Every third fact comes late, whatever its day.
@@ -399,6 +411,38 @@ async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
     assert!(page.contains("Levels so far") && page.contains("L3 stable"), "{page}");
     let (_, page) = site.get(&format!("/crcr/{repo}")).await;
     assert!(page.contains("Details of the jobs") && page.contains("driver 550.54"), "{page}");
+}
+
+#[tokio::test]
+async fn every_blocked_pull_request_is_counted_though_only_the_newest_fifty_are_read() {
+    let (_, attempt) = of_aurora();
+    let failed = |number: u64| {
+        let at = now() - jiff::SignedDuration::from_mins(10 * number.cast_signed());
+        Fact::Attempt(Box::new(AttemptFact {
+            delivery: format!("of-{number}"),
+            head_sha: format!("{number:040}"),
+            run_id: number.to_string(),
+            dispatched_at: at,
+            received_at: at,
+            event: EventName::PullRequest,
+            pull_request: Some(number),
+            state: JobState::Completed(Conclusion::Failure),
+            ..attempt.clone()
+        }))
+    };
+    let site = site((1..=60).map(failed).collect()).await;
+    let comment = json!({
+        "id": 1, "user": { "login": "aurora-oncall" }, "created_at": now(), "updated_at": now(),
+    });
+    let comment = json!({ "action": "created", "issue": { "number": 1 }, "comment": comment });
+    site.add_webhooks(vec![("issue_comment", 1, comment)]).await;
+    let level = site.json(&format!("/api/v1/repositories/{AURORA}/level")).await;
+    let reaction = &level["oncall_reaction"];
+    let read = reaction["pulls"].as_array().unwrap().len();
+    assert_eq!((&reaction["blocked"], read), (&json!(60), 50), "{reaction}");
+    let told = "<dd>1 of the newest <a rel=\"nofollow\" href=\"#blocked\">50</a> \
+                <span class=\"detail\">of 60</span></dd>";
+    site.page_with(&format!("/crcr/{AURORA}/level"), told).await;
 }
 
 #[tokio::test]

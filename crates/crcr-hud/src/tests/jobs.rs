@@ -295,6 +295,74 @@ async fn each_of_sixty_jobs_that_failed_in_one_second_is_on_a_page() {
     }
 }
 
+/// A job that failed as many seconds ago as its id says.
+fn failed(job_id: u64, outcome: JobLogOutcome) -> JobLogRow {
+    let job = EndedJob {
+        repository: UPSTREAM.to_owned(),
+        run_id: 1,
+        run_attempt: 1,
+        job_id,
+        job_name: "test".to_owned(),
+        workflow: "Trunk".to_owned(),
+        branch: "main".to_owned(),
+        head_sha: "abc".to_owned(),
+        completed_at: now() - jiff::SignedDuration::from_secs(job_id.cast_signed()),
+    };
+    JobLogRow { job, looked_at: now(), log_key: None, outcome }
+}
+
+#[tokio::test]
+async fn page_of_too_many_failures_and_causes_says_that_some_are_neither_counted_nor_listed() {
+    let site = site(vec![]).await;
+    let row = |job_id: u64| {
+        let found = LogMatch {
+            rule: Some("rule".to_owned()),
+            category: None,
+            line_number: 1,
+            line: "a line".to_owned(),
+            captures: vec![format!("cause {}", job_id % 1500)],
+            context: vec![],
+            by: LogMatchSource::Rule,
+            certainty_percent: 90,
+            reasons: vec![],
+        };
+        let known = LogClassification { found: Some(found), candidates: vec![], novel: vec![] };
+        failed(job_id, JobLogOutcome::Classified(Box::new(known)))
+    };
+    site.hud.results.put_job_logs((1..=12_000).map(row).collect()).await.unwrap();
+    for page in [1, 19, 20] {
+        let model = site.json(&format!("/api/v1/failures?page={page}")).await;
+        assert_eq!(model["groups"].as_array().unwrap().len(), 50, "{page}");
+        assert_eq!(
+            (&model["newest_only"], &model["most_frequent_only"], &model["has_more"]),
+            (&json!(10_000), &json!(1000), &json!(true)),
+            "{page}"
+        );
+    }
+    site.page_with("/failures?sort=oldest", "more causes than the 1000 most frequent").await;
+    site.page_with("/failures?page=20", "There are more; choose a repository or a category").await;
+}
+
+#[tokio::test]
+async fn count_of_jobs_without_a_log_leads_to_those_without_one_for_the_same_reason() {
+    use NoLogReason::{Gone, Refused, TooLarge};
+    let site = site(vec![]).await;
+    let reasons = [Refused, Refused, Refused, Refused, Gone, Gone, Gone, TooLarge, TooLarge];
+    let rows = (1..).zip(reasons).map(|(id, reason)| failed(id, JobLogOutcome::NoLog(reason)));
+    site.hud.results.put_job_logs(rows.collect()).await.unwrap();
+    let groups = site.json("/api/v1/failures").await["groups"].take();
+    let groups = groups.as_array().unwrap();
+    assert_eq!(groups.len(), 3);
+    for (group, count) in groups.iter().zip([4, 3, 2]) {
+        assert_eq!(group["failures"], count, "{group}");
+        let like = format!("{UPSTREAM}/{}", group["newest"]["job_id"]);
+        let list = site.json(&format!("/api/v1/failures?list=jobs&like={like}")).await;
+        let jobs = list["jobs"]["jobs"].as_array().unwrap();
+        assert_eq!(jobs.len(), count, "{list}");
+        assert!(jobs.iter().all(|job| job["no_log"] == group["reason"]), "{list}");
+    }
+}
+
 #[tokio::test]
 async fn failures_of_a_job_are_found_by_the_longest_name_that_is_stored() {
     let site = site(vec![]).await;

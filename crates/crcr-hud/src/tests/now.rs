@@ -1,7 +1,7 @@
 //! What needs somebody now: blocked pull requests, red branches, backends, the relay.
 
 use crcr_domain::results::Criterion;
-use crcr_domain::results::facts::DispatchFactStatus;
+use crcr_domain::results::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::generate::UpstreamCi;
 
 use super::*;
@@ -735,7 +735,8 @@ async fn relay_that_does_not_send_what_waits_is_not_well() {
         let delivery = format!("waits-{minutes}");
         let status = DispatchFactStatus::Queued;
         let sent = DispatchFact { delivery, enqueued_at: at, sent_at: None, status, ..sent };
-        vec![Fact::Dispatch(sent), Fact::Attempt(Box::new(attempt))]
+        let reported = relay::report(minutes, Some(AURORA), CallbackOutcome::Accepted);
+        vec![Fact::Dispatch(sent), Fact::Attempt(Box::new(attempt)), reported]
     };
     let (_, page) = site(queued(5)).await.get("/").await;
     assert!(page.contains("No dispatch was lost or waits too long"), "it may be sent soon: {page}");
@@ -765,4 +766,27 @@ async fn backend_without_results_is_not_one_that_meets_its_level() {
     assert_eq!((&now["meeting"], &now["unknown"]), (&json!(1), &json!(1)), "{now}");
     let (_, page) = site.get("/").await;
     assert!(!page.contains("criteria meet") && page.contains("too few results"), "{page}");
+}
+
+#[tokio::test]
+async fn counts_of_unknown_and_silent_backends_are_those_of_the_overview() {
+    let is_silent = |repo: &str| repo.starts_with("basalt") || repo.starts_with("cedar");
+    let mut facts = facts(7, now(), 14, 10, UPSTREAM);
+    facts.retain_mut(|fact| match fact {
+        Fact::Dispatch(sent) if is_silent(&sent.repo) => {
+            sent.status = DispatchFactStatus::Dead;
+            true
+        }
+        Fact::Attempt(row) => !is_silent(&row.repo),
+        _ => true,
+    });
+    let site = site(facts).await;
+    let now = site.json("/api/v1/now").await;
+    let overview = site.json("/api/v1/overview").await;
+    for standing in ["unknown", "silent"] {
+        let counts = json!([standing, now[standing]]);
+        assert!(overview["standings"].as_array().unwrap().contains(&counts), "{counts} {overview}");
+    }
+    let shown = format!("href=\"/crcr?show=silent\" rel=\"nofollow\">{} backend", now["silent"]);
+    assert!(now["silent"].as_u64() > Some(0) && site.get("/").await.1.contains(&shown), "{now}");
 }

@@ -14,7 +14,8 @@ fn sent(n: i64, status: DispatchFactStatus) -> Fact {
     })
 }
 
-fn report(n: i64, repo: Option<&str>, outcome: CallbackOutcome) -> Fact {
+/// A report that arrived `n` minutes ago.
+pub(crate) fn report(n: i64, repo: Option<&str>, outcome: CallbackOutcome) -> Fact {
     Fact::Callback(CallbackFact {
         at: now() - jiff::SignedDuration::from_mins(n),
         repo: repo.map(str::to_owned),
@@ -135,7 +136,9 @@ async fn on_call_reads_on_the_first_page_what_is_wrong_with_the_relay_itself() {
         let (_, attempt) = of_aurora();
         let (at, event) = (now(), EventName::PullRequest);
         let attempt = AttemptFact { received_at: at, dispatched_at: at, event, ..attempt };
-        let site = site(vec![Fact::Attempt(Box::new(attempt))]).await.with_logs("", |hud| {
+        let reported = report(5, Some(AURORA), CallbackOutcome::Accepted);
+        let facts = vec![Fact::Attempt(Box::new(attempt)), reported];
+        let site = site(facts).await.with_logs("", |hud| {
             hud.warnings = Box::new(move || {
                 let warned = warned.clone();
                 Box::pin(async move { warned })
@@ -149,5 +152,74 @@ async fn on_call_reads_on_the_first_page_what_is_wrong_with_the_relay_itself() {
             assert_eq!(page.contains(told), !is_well, "{told}: {page}");
         }
         assert_eq!(page.contains("No dispatch was lost or waits too long"), is_well, "{page}");
+    }
+}
+
+#[tokio::test]
+async fn any_report_of_the_last_day_is_one_and_a_job_that_the_relay_gave_up_is_none() {
+    let at = now() - jiff::SignedDuration::from_mins(30);
+    let given_up = Fact::Attempt(Box::new(AttemptFact {
+        dispatched_at: at,
+        received_at: at,
+        event: EventName::PullRequest,
+        state: JobState::Lost,
+        ..of_aurora().1
+    }));
+    // No job of the last day's dispatches is among them: they may be of a nightly run, or of an older dispatch.
+    for (minutes, outcome, arrives) in [
+        (90, CallbackOutcome::Accepted, true),
+        (90, CallbackOutcome::Duplicate, true),
+        (90, CallbackOutcome::Unproven, true),
+        (90, CallbackOutcome::BadToken, false),
+        (26 * 60, CallbackOutcome::Accepted, false),
+    ] {
+        let site = site(vec![given_up.clone(), report(minutes, Some(AURORA), outcome)]).await;
+        let at = now() - jiff::SignedDuration::from_mins(minutes);
+        let newest = if arrives { json!(at) } else { json!(null) };
+        let now = site.json("/api/v1/now").await;
+        assert_eq!(now["relay"]["newest_report"], newest, "{minutes} {outcome:?}");
+        let (_, page) = site.get("/").await;
+        let alarm = "No report arrived in the last 24 hours.";
+        assert_eq!(page.contains(alarm), !arrives, "{minutes} {outcome:?}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn count_of_refused_reports_of_a_review_leads_to_those_of_its_span() {
+    let mut all = facts(7, now(), 30, 4, UPSTREAM);
+    let refused = |n| report(n, Some(AURORA), CallbackOutcome::BadToken);
+    let day = 24 * 60;
+    all.extend((0..3).map(|n| refused(2 * day + n)));
+    all.extend((0..2).map(|n| refused(20 * day + n)));
+    let site = site(all).await;
+    for (query, count) in [("", 3), ("?to=2026-08-28T00:00:00Z", 2)] {
+        let (_, page) = site.get(&format!("/crcr/{AURORA}/level{query}")).await;
+        let card = "<dt>Refused: bad token</dt><dd><a rel=\"nofollow\" href=\"/relay?";
+        let (_, rest) = page.split_once(card).unwrap_or_else(|| panic!("{page}"));
+        let (link, rest) = rest.split_once("\">").unwrap();
+        assert!(rest.starts_with(&format!("{count}</a>")), "{query}: {rest}");
+        let link = link.replace("&amp;", "&");
+        assert_eq!(listed(&site, &link, "reports").await, count, "{link}");
+    }
+}
+
+#[tokio::test]
+async fn table_of_refused_reports_says_how_many_there_are_and_leads_to_all_of_them() {
+    let mut all = facts(7, now(), 3, 4, UPSTREAM);
+    all.extend((1..=45).map(|n| report(n, Some(AURORA), CallbackOutcome::BadToken)));
+    let site = site(all).await;
+    let past = "?from=2026-09-13T00:00:00Z&to=2026-09-15T11:45:30Z";
+    for (query, count) in [("", 45), (past, 31)] {
+        let path = format!("repositories/{AURORA}{query}");
+        let model = site.json(&format!("/api/v1/{path}")).await;
+        assert_eq!(model["refused"].as_array().unwrap().len(), 20, "{query}");
+        assert_eq!(model["more_refused"], count - 20, "{query}");
+        let (_, page) = site.get(&format!("/crcr/{AURORA}{query}")).await;
+        let (_, rest) = page.split_once("Refused and unproven reports</h2>").unwrap();
+        let told = format!("<span class=\"detail\">20 of {count}</span>");
+        assert!(rest.starts_with(&told), "{rest}");
+        let (_, link) = rest.split_once("href=\"/relay?").unwrap();
+        let link = link.split_once("\">All</a>").unwrap().0.replace("&amp;", "&");
+        assert_eq!(listed(&site, &link, "reports").await, count, "{link}");
     }
 }

@@ -121,6 +121,45 @@ async fn count_of_a_test_that_failed_weeks_ago_leads_to_its_row_and_an_empty_pag
 }
 
 #[tokio::test]
+async fn failing_tests_are_sorted_before_some_are_left_out_and_the_page_says_of_how_many() {
+    let (_, attempt) = of_aurora();
+    let failed = |number: u64, hours: i64, names: &[String]| {
+        let at = now() - jiff::SignedDuration::from_hours(hours);
+        let mut attempt = AttemptFact {
+            delivery: format!("of-{number}"),
+            head_sha: format!("{number:040}"),
+            run_id: number.to_string(),
+            dispatched_at: at,
+            received_at: at,
+            event: EventName::PullRequest,
+            pull_request: Some(number),
+            state: JobState::Completed(Conclusion::Failure),
+            ..attempt.clone()
+        };
+        let test = |name: &String| FailedTest { name: name.clone(), ..FailedTest::default() };
+        attempt.details.failed_tests = names.iter().map(test).collect();
+        Fact::Attempt(Box::new(attempt))
+    };
+    let often: Vec<String> = (0..25).map(|n| format!("Often.test_{n:02}")).collect();
+    let once = ["Seldom.test_new".to_owned()];
+    let all = vec![failed(500, 48, &often), failed(501, 40, &often), failed(502, 1, &once)];
+    let site = site(all).await;
+    for (query, first) in [
+        ("", &*often[0]),
+        ("?sort=-failures", &*once[0]),
+        ("?sort=last", &*once[0]),
+        ("?sort=-name", &*once[0]),
+    ] {
+        let model = site.json(&format!("/api/v1/repositories/{AURORA}{query}")).await;
+        let tests = model["failing_tests"].as_array().unwrap();
+        assert_eq!((tests.len(), &model["more_failing_tests"]), (20, &json!(6)), "{query}");
+        assert_eq!(tests[0]["name"], first, "{query}");
+    }
+    let told = "Failing tests</h2><span class=\"detail\">20 of 26</span>";
+    site.page_with(&format!("/crcr/{AURORA}"), told).await;
+}
+
+#[tokio::test]
 async fn each_count_of_jobs_that_fail_on_purpose_leads_to_as_many_rows() {
     let canary = |sha: &str, state: JobState, at: i64| {
         let at = now() - jiff::SignedDuration::from_hours(at);

@@ -111,6 +111,56 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
 }
 
 #[tokio::test]
+async fn failures_of_a_quarantined_test_that_was_not_compared_are_unknown() {
+    use crcr_domain::ci_data::test_row::{
+        JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun,
+    };
+    use crcr_domain::ci_data::test_run::{TestCase, TestResult};
+
+    for (others, is_compared) in [(10, true), (2000, false)] {
+        let site = site(vec![]).await.with_logs("file:/none", |_| {});
+        let row = |test_id: u64, class: &str, name: String| TestRunRow {
+            test_id,
+            case: TestCase { classname: class.into(), ..TestCase::new(name, TestResult::Failure) },
+        };
+        // Of tests that failed as often, the first by name are compared.
+        let mut rows: Vec<_> = (0..others).map(|n| row(n + 2, "A", format!("test_{n}"))).collect();
+        rows.push(row(1, "TestRandom", "test_seed_per_device".to_owned()));
+        let run = TestedRun {
+            repository: UPSTREAM.to_owned(),
+            workflow_id: None,
+            workflow: None,
+            run_id: 1,
+            run_attempt: 1,
+            head_branch: None,
+            head_sha: None,
+            on_default_branch: true,
+            started_at: now(),
+        };
+        let source = ReportSource {
+            report_id: 1,
+            job_id: None,
+            job_id_check: JobIdCheck::Missing,
+            job: "linux".into(),
+            artifact: "".into(),
+            path: "a.xml".to_owned(),
+            invoking_file: None,
+        };
+        let report = ReportRows { source, rows };
+        site.hud.results.append_test_runs(&run, vec![report]).await.unwrap();
+        site.hud.results.finish_test_runs(&run).await.unwrap();
+        let model = site.json("/api/v1/quarantine?q=grace").await;
+        assert_eq!(model["only_most_failing"], !is_compared, "{others}");
+        let entry = &model["entries"][0];
+        assert_eq!(entry["counts_known"], is_compared, "{others}: {entry}");
+        assert_eq!(entry["failures"], u64::from(is_compared), "{others}: {entry}");
+        let (_, page) = site.get("/quarantine?q=grace").await;
+        assert_eq!(page.contains(">unknown</span>"), !is_compared, "{others}: {page}");
+        assert_eq!(page.contains("a number may be too low"), !is_compared, "{others}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_job() {
     use crcr_domain::ci_data::job_log::{
         EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, LogReason,

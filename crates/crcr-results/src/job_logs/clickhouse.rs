@@ -10,8 +10,8 @@ use crate::ResultsError;
 use crate::clickhouse::rows::{self, RowReader};
 use crate::clickhouse::{ClickHouseResults, QueryParameters, QueryValue};
 use crate::job_logs::{
-    FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
-    outcome_columns,
+    FailedJobsQuery, FailureGroup, FailureGroups, FailureQuery, JobLogResults, MAX_GROUPED,
+    outcome, outcome_columns,
 };
 
 /// Ordered by job, because a page asks for the logs of its jobs. A page of the failures of some days reads
@@ -95,16 +95,10 @@ impl JobLogResults for ClickHouseResults {
             ("capture".to_owned(), QueryValue::Text(&cause.capture)),
             ("since".to_owned(), QueryValue::Number(since.as_millisecond())),
         ];
-        let newest = format!(
-            "SELECT repo_key, job_id FROM crcr_job_log
-             PREWHERE completed_at >= {{since:Int64}} AND rule = {{rule:String}}
-               AND capture = {{capture:String}}
-             GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC LIMIT {limit}"
-        );
-        let condition = format!(
-            "completed_at >= {{since:Int64}} AND rule = {{rule:String}} \
-             AND capture = {{capture:String}} AND (repo_key, job_id) IN ({newest})"
-        );
+        let since = "completed_at >= {since:Int64}";
+        let asked = ["rule = {rule:String}", "capture = {capture:String}"];
+        let newest = newest_jobs(since, &asked, limit);
+        let condition = format!("{since} AND (repo_key, job_id) IN ({newest})");
         let mut found = self.log_rows(&condition, &values).await?;
         found.sort_by_key(|row| std::cmp::Reverse(row.job.completed_at));
         Ok(found)
@@ -113,22 +107,22 @@ impl JobLogResults for ClickHouseResults {
     async fn failure_groups(
         &self,
         query: &FailureQuery<'_>,
-    ) -> Result<Vec<FailureGroup>, ResultsError> {
+    ) -> Result<FailureGroups, ResultsError> {
         self.prepare().await?;
         let repo = query.repository.map(str::to_ascii_lowercase);
         let mut values = vec![
             ("from".to_owned(), QueryValue::Number(query.from.as_millisecond())),
             ("to".to_owned(), QueryValue::Number(query.to.as_millisecond())),
         ];
-        let mut of_repo = "";
+        let mut of = "completed_at >= {from:Int64} AND completed_at < {to:Int64}".to_owned();
         if let Some(repo) = &repo {
             values.push(("repo".to_owned(), QueryValue::Text(repo)));
-            of_repo = "AND repo_key = {repo:String}";
+            of.push_str(" AND repo_key = {repo:String}");
         }
-        let mut of_category = "";
         if let Some(category) = query.category {
             values.push(("category".to_owned(), QueryValue::Text(category)));
-            of_category = "AND category = {category:String}";
+            let newest = newest_jobs(&of, &["category = {category:String}"], MAX_GROUPED);
+            of.push_str(&format!(" AND (repo_key, job_id) IN ({newest})"));
         }
         let columns = format!("category, rule, capture, reason, line, {JOB}");
         let newest: Vec<String> = format!("line, {JOB}")
@@ -136,23 +130,24 @@ impl JobLogResults for ClickHouseResults {
             .map(|c| format!("argMax({c}, completed_at)"))
             .collect();
         let sql = format!(
-            "SELECT category, rule, capture, reason, count() AS failures, min(completed_at), {}
-             FROM (SELECT {columns} FROM
-                (SELECT {columns} FROM
-                   (SELECT {columns}, repo_key, version FROM crcr_job_log
-                    PREWHERE completed_at >= {{from:Int64}} AND completed_at < {{to:Int64}}
-                      {of_repo} {of_category}
-                    ORDER BY completed_at DESC LIMIT {})
-                 ORDER BY version DESC LIMIT 1 BY repo_key, job_id)
-                ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
-             GROUP BY category, rule, capture, reason
-             ORDER BY failures DESC, max(completed_at) DESC LIMIT {}",
+            "SELECT sum(failures) OVER () AS grouped, *
+             FROM (SELECT category, rule, capture, reason, count() AS failures, min(completed_at), {},
+                     max(completed_at) AS newest
+                FROM (SELECT {columns} FROM
+                   (SELECT {columns} FROM
+                      (SELECT {columns}, repo_key, version FROM crcr_job_log PREWHERE {of}
+                       ORDER BY completed_at DESC LIMIT {})
+                    ORDER BY version DESC LIMIT 1 BY repo_key, job_id)
+                   ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
+                GROUP BY category, rule, capture, reason)
+             ORDER BY failures DESC, newest DESC LIMIT {}",
             newest.join(", "),
             MAX_GROUPED * ROWS_OF_A_JOB,
-            query.limit
+            query.limit + 1
         );
-        self.rows(&sql, &values, |row| {
-            Ok(FailureGroup {
+        let found = self.rows(&sql, &values, |row| {
+            let grouped = row.u64()?;
+            let group = FailureGroup {
                 cause: FailureCause {
                     category: row.text()?,
                     rule: row.text()?,
@@ -163,9 +158,12 @@ impl JobLogResults for ClickHouseResults {
                 oldest: row.time()?,
                 line: row.text()?,
                 newest: read_job(row)?,
-            })
-        })
-        .await
+            };
+            // The groups are sorted by this.
+            row.time()?;
+            Ok((grouped, group))
+        });
+        Ok(FailureGroups::new(found.await?, query.limit))
     }
 
     async fn failed_jobs(
@@ -185,29 +183,28 @@ impl JobLogResults for ClickHouseResults {
                   AND (completed_at, job_id) < ({to:Int64}, {job:Int64})"
                 .to_owned();
         }
-        if let Some(category) = query.category {
-            values.push(("category".to_owned(), QueryValue::Text(category)));
-            of.push_str(" AND category = {category:String}");
-        }
         if let Some(repo) = &repo {
             values.push(("repo".to_owned(), QueryValue::Text(repo)));
             of.push_str(" AND repo_key = {repo:String}");
         }
-        if let Some((rule, capture)) = query.cause {
-            values.push(("rule".to_owned(), QueryValue::Text(rule)));
-            values.push(("capture".to_owned(), QueryValue::Text(capture)));
-            of.push_str(" AND rule = {rule:String} AND capture = {capture:String}");
+        let mut asked = vec![];
+        if let Some(category) = query.category {
+            values.push(("category".to_owned(), QueryValue::Text(category)));
+            asked.push("category = {category:String}");
+        }
+        if let Some(cause) = &query.cause {
+            values.push(("rule".to_owned(), QueryValue::Text(cause.rule)));
+            values.push(("capture".to_owned(), QueryValue::Text(cause.capture)));
+            values.push(("reason".to_owned(), QueryValue::Text(cause.reason_column())));
+            asked.extend(["rule = {rule:String}", "capture = {capture:String}"]);
+            asked.push("reason = {reason:String}");
         }
         let job = query.job.map(|job| format!("{job} ("));
         if let Some(job) = &job {
             values.push(("name".to_owned(), QueryValue::Text(job)));
             of.push_str(" AND startsWith(concat(workflow, ' / ', job_name, ' ('), {name:String})");
         }
-        let newest = format!(
-            "SELECT repo_key, job_id FROM crcr_job_log PREWHERE {of}
-             GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC, job_id DESC LIMIT {}",
-            query.limit
-        );
+        let newest = newest_jobs(&of, &asked, query.limit);
         let condition = format!("{of} AND (repo_key, job_id) IN ({newest})");
         let mut found = self.log_rows(&condition, &values).await?;
         found.sort_by_key(|row| std::cmp::Reverse((row.job.completed_at, row.job.job_id)));
@@ -271,6 +268,19 @@ impl ClickHouseResults {
         })
         .await
     }
+}
+
+/// SQL for the newest jobs for which `of` holds and whose current row is as `asked`. `of` may only use columns that are
+/// equal in all rows of a job: with the newest row left out, an older one would be taken for the current one.
+fn newest_jobs(of: &str, asked: &[&str], limit: usize) -> String {
+    let having = match asked {
+        [] => String::new(),
+        _ => format!("HAVING argMax({}, version)", asked.join(" AND ")),
+    };
+    format!(
+        "SELECT repo_key, job_id FROM crcr_job_log PREWHERE {of} GROUP BY repo_key, job_id {having}
+         ORDER BY max(completed_at) DESC, job_id DESC LIMIT {limit}"
+    )
 }
 
 fn job_columns(job: &EndedJob) -> Value {

@@ -32,8 +32,7 @@ pub struct FailureQuery<'a> {
 #[derive(Debug, Clone)]
 pub struct FailedJobsQuery<'a> {
     pub repository: Option<&'a str>,
-    /// Only those with this rule and capture; both are empty where nothing explains the failure.
-    pub cause: Option<(&'a str, &'a str)>,
+    pub cause: Option<CauseFilter<'a>>,
     pub category: Option<&'a str>,
     /// `WORKFLOW / NAME`, without what is in parentheses at the end of the job's name.
     pub job: Option<&'a str>,
@@ -44,6 +43,42 @@ pub struct FailedJobsQuery<'a> {
     /// Also those that ended exactly at `to` and have a smaller id than this.
     pub to_job: Option<u64>,
     pub limit: usize,
+}
+
+/// Which cause failures have. Rule and capture are empty where nothing explains the failure.
+#[derive(Debug, Clone, Copy)]
+pub struct CauseFilter<'a> {
+    pub rule: &'a str,
+    pub capture: &'a str,
+    /// Only jobs without a log, for this reason; `None` selects those whose log was read.
+    pub reason: Option<NoLogReason>,
+}
+
+impl CauseFilter<'_> {
+    /// The reason as it is stored.
+    fn reason_column(&self) -> &'static str {
+        self.reason.map_or("", NoLogReason::as_str)
+    }
+}
+
+/// The causes of failures, the most frequent first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailureGroups {
+    pub groups: Vec<FailureGroup>,
+    /// How many failures were grouped, also into groups that are left out.
+    pub grouped: u64,
+    /// Whether there are more groups than were asked for.
+    pub are_cut: bool,
+}
+
+impl FailureGroups {
+    /// `found`: one group more than `limit`, if there are so many. Each comes with the number of all failures.
+    fn new(found: Vec<(u64, FailureGroup)>, limit: usize) -> Self {
+        let grouped = found.first().map_or(0, |(grouped, _)| *grouped);
+        let are_cut = found.len() > limit;
+        let groups = found.into_iter().take(limit).map(|(_, group)| group).collect();
+        Self { groups, grouped, are_cut }
+    }
 }
 
 /// Failures with the same cause.
@@ -82,11 +117,9 @@ pub trait JobLogResults: Send + Sync {
         limit: usize,
     ) -> Result<Vec<JobLogRow>, ResultsError>;
 
-    /// The newest [`MAX_GROUPED`] failures by their cause, the most frequent first.
-    async fn failure_groups(
-        &self,
-        query: &FailureQuery<'_>,
-    ) -> Result<Vec<FailureGroup>, ResultsError>;
+    /// The newest [`MAX_GROUPED`] failures by their cause.
+    async fn failure_groups(&self, query: &FailureQuery<'_>)
+    -> Result<FailureGroups, ResultsError>;
 
     /// The newest first, and of those that ended at the same time, the greatest id first.
     async fn failed_jobs(
@@ -195,6 +228,7 @@ pub(crate) mod suite {
         classification_survives_what_arrives_late(results).await;
         failures_are_found_by_cause(results).await;
         green_jobs_are_the_newest(results).await;
+        failure_has_the_cause_of_its_current_row(results).await;
         results.delete_before(at(250)).await.unwrap();
         let left = results.job_logs("acme/upstream", &[1, 2, 3, 4, 5, 6]).await.unwrap();
         assert!(left.iter().any(|row| row.job.job_id == 5), "a job after that time is kept");
@@ -263,7 +297,7 @@ pub(crate) mod suite {
         let query =
             FailureQuery { repository: None, category: None, from: at(0), to: at(9999), limit: 9 };
         let groups = async |query: FailureQuery<'_>| {
-            let found = results.failure_groups(&query).await.unwrap();
+            let found = results.failure_groups(&query).await.unwrap().groups;
             found
                 .into_iter()
                 .map(|group| (group.cause.capture, group.failures, group.newest.job_id))
@@ -273,7 +307,9 @@ pub(crate) mod suite {
         let all =
             [group("linker", 3, 4), group("", 1, 6), group("", 1, 5), group("compiler", 1, 3)];
         assert_eq!(groups(query.clone()).await, all);
-        let full = &results.failure_groups(&query).await.unwrap()[0];
+        let whole = results.failure_groups(&query).await.unwrap();
+        assert_eq!((whole.grouped, whole.are_cut), (6, false));
+        let full = &whole.groups[0];
         assert_eq!((full.oldest, full.cause.clone(), full.reason), (at(100), cause, None));
         assert_eq!(full.line, classified(4, 400, "oom", "linker").short_line());
         let mut newest = job(4, 400);
@@ -287,7 +323,12 @@ pub(crate) mod suite {
         assert_eq!(groups(span).await, [group("linker", 1, 4), group("compiler", 1, 3)]);
         let injected = FailureQuery { category: Some("' OR 1=1 --"), ..query.clone() };
         assert_eq!(groups(injected).await, []);
-        assert_eq!(groups(FailureQuery { limit: 1, ..query }).await.len(), 1);
+        for (limit, are_cut) in [(1, true), (3, true), (4, false)] {
+            let cut = FailureQuery { limit, ..query.clone() };
+            let found = results.failure_groups(&cut).await.unwrap();
+            assert_eq!((found.groups.len(), found.are_cut), (limit, are_cut));
+            assert_eq!(found.grouped, 6, "also those of the groups that are left out");
+        }
         let one_by_one =
             async |query: FailedJobsQuery<'_>| ids(results.failed_jobs(&query).await.unwrap());
         let (from, to) = (at(0), at(9999));
@@ -302,7 +343,8 @@ pub(crate) mod suite {
             limit: 9,
         };
         assert_eq!(one_by_one(all.clone()).await, [6, 5, 4, 3, 2, 1]);
-        let linker = FailedJobsQuery { cause: Some(("oom", "linker")), ..all.clone() };
+        let linker = CauseFilter { rule: "oom", capture: "linker", reason: None };
+        let linker = FailedJobsQuery { cause: Some(linker), ..all.clone() };
         assert_eq!(one_by_one(linker.clone()).await, [4, 2, 1]);
         let older = FailedJobsQuery { to: at(400), limit: 1, ..linker.clone() };
         assert_eq!(one_by_one(older).await, [2]);
@@ -321,8 +363,69 @@ pub(crate) mod suite {
         for other in ["Trunk / te", "Trunk / test (a", "test", "Trunk / %", "' OR 1=1 --"] {
             assert_eq!(named(other).await, [0; 0], "{other}");
         }
-        let unexplained = FailedJobsQuery { cause: Some(("", "")), ..all };
-        assert_eq!(one_by_one(unexplained).await, [6, 5]);
+        for (reason, found) in
+            [(None, &[6][..]), (Some(NoLogReason::Gone), &[5]), (Some(NoLogReason::TooLarge), &[])]
+        {
+            let unexplained = Some(CauseFilter { rule: "", capture: "", reason });
+            let query = FailedJobsQuery { cause: unexplained, ..all.clone() };
+            assert_eq!(one_by_one(query).await, found, "{reason:?}");
+        }
+    }
+
+    /// ClickHouse has each row of a job until it merges them.
+    async fn failure_has_the_cause_of_its_current_row(results: &dyn Results) {
+        let repository = Some("acme/again");
+        let put = async |mut row: JobLogRow| {
+            row.job.repository = "acme/again".to_owned();
+            results.put_job_logs(vec![row]).await.unwrap();
+        };
+        put(without_log(21, 10, NoLogReason::Gone)).await;
+        put(classified(21, 10, "oom", "linker")).await;
+        put(classified(22, 20, "oom", "linker")).await;
+        let mut newer = classified(22, 20, "timeout", "download");
+        newer.looked_at = at(9000);
+        put(newer).await;
+        put(without_log(23, 30, NoLogReason::Refused)).await;
+        put(without_log(24, 40, NoLogReason::Gone)).await;
+        let ids = |rows: Vec<JobLogRow>| rows.iter().map(|row| row.job.job_id).collect::<Vec<_>>();
+        let all = FailedJobsQuery {
+            repository,
+            cause: None,
+            category: None,
+            job: None,
+            from: at(0),
+            to: at(9999),
+            to_job: None,
+            limit: 9,
+        };
+        for (rule, capture, reason, found) in [
+            ("oom", "linker", None, &[21][..]),
+            ("timeout", "download", None, &[22]),
+            ("", "", None, &[]),
+            ("", "", Some(NoLogReason::Refused), &[23]),
+            ("", "", Some(NoLogReason::Gone), &[24]),
+        ] {
+            let cause = Some(CauseFilter { rule, capture, reason });
+            let query = FailedJobsQuery { cause, ..all.clone() };
+            let jobs = ids(results.failed_jobs(&query).await.unwrap());
+            assert_eq!(jobs, found, "{rule} {reason:?}");
+        }
+        for (category, jobs, groups) in [
+            ("", &[24, 23][..], &[(1, 24), (1, 23)][..]),
+            ("category of oom", &[21], &[(1, 21)]),
+            ("category of timeout", &[22], &[(1, 22)]),
+        ] {
+            let category = Some(category);
+            let query = FailedJobsQuery { category, ..all.clone() };
+            assert_eq!(ids(results.failed_jobs(&query).await.unwrap()), jobs, "{category:?}");
+            let query = FailureQuery { repository, category, from: at(0), to: at(9999), limit: 9 };
+            let found = results.failure_groups(&query).await.unwrap();
+            let found = found.groups.iter().map(|group| (group.failures, group.newest.job_id));
+            assert_eq!(found.collect::<Vec<_>>(), groups, "{category:?}");
+        }
+        let cause = classified(1, 100, "oom", "linker").cause();
+        let similar = ids(results.similar_failures(&cause, at(0), 9).await.unwrap());
+        assert_eq!(similar, [4, 2, 1, 21], "22 has another cause by now");
     }
 
     async fn green_jobs_are_the_newest(results: &dyn Results) {

@@ -9,8 +9,8 @@ use rusqlite::{ToSql, params};
 
 use crate::ResultsError;
 use crate::job_logs::{
-    FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
-    outcome_columns,
+    FailedJobsQuery, FailureGroup, FailureGroups, FailureQuery, JobLogResults, MAX_GROUPED,
+    outcome, outcome_columns,
 };
 use crate::sqlite::{ColumnReader, SqliteResults, json};
 
@@ -101,7 +101,7 @@ impl JobLogResults for SqliteResults {
     async fn failure_groups(
         &self,
         query: &FailureQuery<'_>,
-    ) -> Result<Vec<FailureGroup>, ResultsError> {
+    ) -> Result<FailureGroups, ResultsError> {
         let mut conditions = String::new();
         let mut arguments: Vec<Box<dyn ToSql + Send>> =
             vec![Box::new(millis(query.from)), Box::new(millis(query.to))];
@@ -114,21 +114,23 @@ impl JobLogResults for SqliteResults {
         // With `max`, SQLite takes the job's columns from the same row.
         // <https://www.sqlite.org/lang_select.html#bareagg>
         let sql = format!(
-            "SELECT category, rule, capture, reason, count(*) AS failures, min(completed_at), line,
-               {JOB}, max(completed_at) AS newest
-             FROM (SELECT category, rule, capture, reason, line, {JOB} FROM job_log
-                   WHERE completed_at >= ?1 AND completed_at < ?2 {conditions}
-                   ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
-             GROUP BY category, rule, capture, reason
+            "SELECT sum(failures) OVER () AS grouped, *
+             FROM (SELECT category, rule, capture, reason, count(*) AS failures,
+                     min(completed_at) AS oldest, line, {JOB}, max(completed_at) AS newest
+                   FROM (SELECT category, rule, capture, reason, line, {JOB} FROM job_log
+                         WHERE completed_at >= ?1 AND completed_at < ?2 {conditions}
+                         ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
+                   GROUP BY category, rule, capture, reason)
              ORDER BY failures DESC, newest DESC LIMIT {}",
-            query.limit
+            query.limit + 1
         );
-        self.query(move |connection| {
+        let found = self.query(move |connection| {
             connection
                 .prepare_cached(&sql)?
                 .query_map(rusqlite::params_from_iter(arguments), |row| {
                     let mut row = ColumnReader::of(row);
-                    Ok(FailureGroup {
+                    let grouped = row.get::<i64>()?.cast_unsigned();
+                    let group = FailureGroup {
                         cause: FailureCause {
                             category: row.get()?,
                             rule: row.get()?,
@@ -139,11 +141,12 @@ impl JobLogResults for SqliteResults {
                         oldest: row.time()?,
                         line: row.get()?,
                         newest: read_job(&mut row)?,
-                    })
+                    };
+                    Ok((grouped, group))
                 })?
                 .collect()
-        })
-        .await
+        });
+        Ok(FailureGroups::new(found.await?, query.limit))
     }
 
     async fn failed_jobs(
@@ -159,11 +162,11 @@ impl JobLogResults for SqliteResults {
                 "completed_at >= ?1 AND (completed_at, job_id) < (?2, ?3)".to_owned()
             }
         };
-        let (rule, capture) = query.cause.unzip();
         for (column, value) in [
             ("repo", query.repository),
-            ("rule", rule),
-            ("capture", capture),
+            ("rule", query.cause.map(|cause| cause.rule)),
+            ("capture", query.cause.map(|cause| cause.capture)),
+            ("reason", query.cause.map(|cause| cause.reason_column())),
             ("category", query.category),
         ] {
             if let Some(value) = value {

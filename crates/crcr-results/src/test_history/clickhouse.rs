@@ -97,7 +97,7 @@ impl TestHistoryResults for ClickHouseResults {
         self.prepare().await?;
         let key = repository.to_ascii_lowercase();
         let values = values(&key, days);
-        let columns = "started_at, run_id, run_attempt, head_sha, head_branch, on_default, job, job_id, \
+        let columns = "started_at, run_id, run_attempt, head_sha, head_branch, on_default, job, setup, job_id, \
                        result, time_us, attempts, flaky, details";
         let of_test = format!(
             "repo_key = {{repo:String}} AND day >= {{from:Int64}} AND day <= {{to:Int64}}
@@ -113,10 +113,14 @@ impl TestHistoryResults for ClickHouseResults {
              ORDER BY started_at DESC LIMIT {limit} BY on_default
              UNION ALL
              SELECT {columns} FROM ({once}) WHERE result NOT IN ('failure', 'error')
-               AND (on_default, job) IN
+               AND ((on_default, job) IN
                (SELECT on_default, job FROM crcr_test_run PREWHERE {of_test}
                 GROUP BY on_default, job
                 ORDER BY max(day) DESC, job DESC LIMIT {MAX_JOBS} BY on_default)
+               OR (on_default, job) IN
+               (SELECT on_default, job FROM crcr_test_run PREWHERE {of_test}
+                WHERE result IN ('failure', 'error') GROUP BY on_default, job
+                ORDER BY max(started_at) DESC LIMIT {limit} BY on_default))
              ORDER BY started_at DESC LIMIT {MAX_RESULTS_OF_JOB} BY on_default, job"
         );
         let mut rows = self.rows(&sql, &values, read_result).await?;
@@ -186,6 +190,7 @@ fn read_result(row: &mut RowReader<'_>) -> Result<TestResultRow, String> {
         head_branch: row.text()?,
         on_default_branch: row.u8()? == 1,
         job: row.text()?,
+        setup: row.text()?,
         job_id: known(row.integer()?).map(i64::cast_unsigned),
         result: row.parsed("a test's result", TestResult::from_name)?,
         seconds: known(row.integer()?).map(|us| us as f64 / MICROS),

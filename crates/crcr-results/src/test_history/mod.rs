@@ -62,6 +62,9 @@ pub struct TestResultRow {
     pub head_branch: String,
     pub on_default_branch: bool,
     pub job: String,
+    /// Which kind of the job's reports has it: only results of one kind are compared.
+    #[serde(skip)]
+    pub setup: String,
     pub job_id: Option<u64>,
     pub result: TestResult,
     pub seconds: Option<f64>,
@@ -135,6 +138,8 @@ pub trait TestHistoryResults: Send + Sync {
 
     /// Single results of a test on these days, the newest first: the newest [`MAX_RESULTS_OF_JOB`] of each of at
     /// most [`MAX_JOBS`] jobs, and the newest `limit` failures; on the default branch, and as many elsewhere.
+    /// However many jobs there are, the newest passes of a job are among them if a failure of it is: a job whose passes
+    /// weren't read would seem to fail still.
     async fn test_results(
         &self,
         repository: &str,
@@ -188,6 +193,7 @@ mod tests {
             head_branch: String::new(),
             on_default_branch: true,
             job: job.to_owned(),
+            setup: String::new(),
             job_id: None,
             result,
             seconds: None,

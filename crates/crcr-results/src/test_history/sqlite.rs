@@ -1,6 +1,6 @@
 //! Single tests in SQLite. The tables are in `crcr-store`'s `test_runs.sql`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use crcr_domain::ci_data::test_run::{TestResult, TestRowKind, full_name};
@@ -19,6 +19,9 @@ const MAX_SCOPES: usize = 600;
 const MAX_SETUPS: usize = 1500;
 /// The newest reports of a kind in which a test is looked for.
 const SAMPLES: usize = 3;
+/// Results of a kind of reports that are read only because the job failed: more than the commits that the page of a test
+/// shows, for its re-runs.
+const RESULTS_OF_FAILED_JOB: usize = 60;
 /// Failures of one test that are sorted by time.
 const MAX_SORTED_FAILURES: usize = 50_000;
 
@@ -26,7 +29,7 @@ const TEST: &str = "id, suite, classname, name, file, variant, min(first_day)";
 /// The columns of [`read_result`].
 const RESULT: &str =
     "started_at, run_id, run_attempt, ifnull(head_sha, ''), ifnull(head_branch, ''),
-    on_default, job, job_id, result, time, attempts, flaky, ifnull(details, '[]')";
+    on_default, job, setup, job_id, result, time, attempts, flaky, ifnull(details, '[]')";
 
 #[async_trait]
 impl TestHistoryResults for SqliteResults {
@@ -92,14 +95,24 @@ impl TestHistoryResults for SqliteResults {
             let of_days = job_days(connection, &repository, test_id, days)?;
             let mut found = vec![];
             for on_default in [true, false] {
-                found.extend(failures(connection, test, on_default, limit)?);
+                let failed = failures(connection, test, on_default, limit)?;
+                let failed_setups: BTreeSet<(String, String)> =
+                    failed.iter().map(|(_, row)| (row.job.clone(), row.setup.clone())).collect();
+                found.extend(failed);
                 let of_days = of_days.iter().filter(|row| row.on_default_branch == on_default);
                 let mut jobs: Vec<_> = of_days.map(|row| (row.day, &*row.job)).collect();
                 jobs.sort_by(|a, b| b.cmp(a));
                 let mut seen = HashSet::new();
                 jobs.retain(|(_, job)| seen.insert(*job));
-                for (_, job) in jobs.into_iter().take(MAX_JOBS) {
-                    found.extend(results_of_job(connection, test, on_default, job)?);
+                jobs.truncate(MAX_JOBS);
+                for (_, job) in &jobs {
+                    let kind = (on_default, *job);
+                    found.extend(results_of_job(connection, test, kind, &failed_setups)?);
+                }
+                let is_read = |job: &str| jobs.iter().any(|(_, read)| *read == job);
+                for (job, setup) in failed_setups.iter().filter(|(job, _)| !is_read(job)) {
+                    let kind = (on_default, job.as_str(), setup.as_str());
+                    found.extend(results_of_setup(connection, test, kind, RESULTS_OF_FAILED_JOB)?);
                 }
             }
             let mut known = HashSet::new();
@@ -227,20 +240,39 @@ fn failures(
         .collect()
 }
 
-/// Looks for the kinds of reports of a job that have the test, and reads their newest results.
+/// Looks for the kinds of reports of a job that have the test, and reads their newest results. `failed_setups`: the jobs
+/// and kinds that are known to have it.
 fn results_of_job(
     connection: &Connection,
-    (repository, test_id, days): TestOnDays<'_>,
-    on_default: bool,
-    job: &str,
+    test: TestOnDays<'_>,
+    (on_default, job): (bool, &str),
+    failed_setups: &BTreeSet<(String, String)>,
 ) -> rusqlite::Result<Vec<(i64, TestResultRow)>> {
     let setups: Vec<String> = connection
         .prepare_cached(
             "SELECT DISTINCT setup FROM test_report
              WHERE repo = ?1 AND job = ?2 AND on_default = ?4 LIMIT ?3",
         )?
-        .query_map(params![repository, job, MAX_SETUPS as i64, on_default], |row| row.get(0))?
+        .query_map(params![test.0, job, MAX_SETUPS as i64, on_default], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    let mut found = vec![];
+    for setup in setups {
+        let kind = (on_default, job, setup.as_str());
+        let has_failed = failed_setups.contains(&(job.to_owned(), setup.clone()));
+        if has_failed || !results_of_setup(connection, test, kind, SAMPLES)?.is_empty() {
+            found.extend(results_of_setup(connection, test, kind, MAX_RESULTS_OF_JOB)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The results in the newest reports of a kind: of the default branch or elsewhere, of a job, and of a setup.
+fn results_of_setup(
+    connection: &Connection,
+    (repository, test_id, days): TestOnDays<'_>,
+    (on_default, job, setup): (bool, &str, &str),
+    count: usize,
+) -> rusqlite::Result<Vec<(i64, TestResultRow)>> {
     let newest = format!(
         "SELECT report, {RESULT} FROM
            (SELECT id AS newest FROM test_report
@@ -250,27 +282,20 @@ fn results_of_job(
          JOIN test_report ON test_report.id = newest JOIN test_run ON report = newest AND test = ?4"
     );
     let millis = |day: i64| day * crate::retention::DAY_MILLIS;
-    let mut select = connection.prepare_cached(&newest)?;
-    let mut read = |setup: &str, count: usize| -> rusqlite::Result<Vec<(i64, TestResultRow)>> {
-        let asked = params![
-            repository,
-            job,
-            setup,
-            test_id.cast_signed(),
-            millis(days.0),
-            millis(days.1 + 1),
-            count as i64,
-            on_default
-        ];
-        select.query_map(asked, |row| Ok((row.get(0)?, read_result(row)?)))?.collect()
-    };
-    let mut found = vec![];
-    for setup in setups {
-        if !read(&setup, SAMPLES)?.is_empty() {
-            found.extend(read(&setup, MAX_RESULTS_OF_JOB)?);
-        }
-    }
-    Ok(found)
+    let asked = params![
+        repository,
+        job,
+        setup,
+        test_id.cast_signed(),
+        millis(days.0),
+        millis(days.1 + 1),
+        count as i64,
+        on_default
+    ];
+    connection
+        .prepare_cached(&newest)?
+        .query_map(asked, |row| Ok((row.get(0)?, read_result(row)?)))?
+        .collect()
 }
 
 fn read_test(row: &Row<'_>) -> rusqlite::Result<TestIdentity> {
@@ -297,6 +322,7 @@ fn read_result(row: &Row<'_>) -> rusqlite::Result<TestResultRow> {
         head_branch: row.get()?,
         on_default_branch: row.get()?,
         job: row.get()?,
+        setup: row.get()?,
         job_id: row.number()?,
         result: row.parsed(TestResult::from_name)?,
         seconds: row.get()?,

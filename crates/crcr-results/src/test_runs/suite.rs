@@ -34,6 +34,7 @@ pub(crate) async fn all(results: &dyn Results) {
     a_test_is_known_once_it_ran_on_the_default_branch(results, &loads).await;
     newest_day_of_named_tests(results, &loads).await;
     a_test_is_found_by_its_name_with_its_days_and_results(results, &loads).await;
+    passes_of_a_job_that_failed_are_read_however_many_jobs_there_are(results).await;
     a_ranking_goes_on(results).await;
     rollups_outlive_their_rows(results, &loads).await;
 }
@@ -251,6 +252,35 @@ async fn a_test_is_found_by_its_name_with_its_days_and_results(
     assert!(found.is_sorted_by(|a, b| a.name <= b.name), "{found:?}");
     assert_eq!(found.len(), failed);
     assert_eq!((of_job(2, 99).await.len(), of_job(1, 1).await.len()), (0, failed.min(1)));
+}
+
+async fn passes_of_a_job_that_failed_are_read_however_many_jobs_there_are(results: &dyn Results) {
+    use crate::test_history::MAX_JOBS;
+
+    const TEST: u64 = 95_000;
+    let repository = "acme/many-jobs";
+    for commit in 0..3_u64 {
+        let reports = (0..MAX_JOBS as u64 + 6).map(|job| {
+            let has_failed = job == 0 && commit == 0;
+            let result = if has_failed { TestResult::Failure } else { TestResult::Success };
+            report(
+                70_000 + commit * 100 + job,
+                &format!("job {job:02}"),
+                vec![row(TEST, "t", result)],
+            )
+        });
+        let run = run(repository, commit + 1, true, commit as i64 * 3600);
+        results.append_test_runs(&run, reports.collect()).await.unwrap();
+        results.finish_test_runs(&run).await.unwrap();
+    }
+    let days = (day_of(at(0)), day_of(at(DAY)));
+    let found = results.test_results(repository, TEST, days, 500).await.unwrap();
+    let of_job = found.iter().filter(|row| row.job == "job 00");
+    let of_job: Vec<_> = of_job.map(|row| (row.run_id, row.result.is_failed())).collect();
+    assert_eq!(of_job, [(3, false), (2, false), (1, true)], "those of other jobs are newer");
+    assert!(found.iter().all(|row| row.setup.ends_with("a.xml")), "{:?}", found[0]);
+    let jobs: BTreeSet<_> = found.iter().map(|row| &row.job).collect();
+    assert_eq!(jobs.len(), MAX_JOBS + 1);
 }
 
 async fn rows_come_back_unchanged(results: &dyn Results, loads: &[Load]) {

@@ -15,7 +15,8 @@ use crate::plot::{Plot, PlotLine, Unit};
 const MAX_COMMITS: usize = 40;
 /// A job without a result on this many commits doesn't run any more.
 const MAX_SILENT: usize = 5;
-const MAX_MESSAGES: usize = 20;
+/// Characters of a message that are quoted.
+const MAX_QUOTED: usize = 600;
 
 /// The newest commits, and each job's result on them.
 pub(crate) fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJob>) {
@@ -25,7 +26,8 @@ pub(crate) fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJ
             // The commit is as old as its first run.
             Some(known) => commits[known].at = commits[known].at.min(row.at),
             None if commits.len() < MAX_COMMITS => {
-                commits.push(StripCommit { sha: row.head_sha.clone(), at: row.at });
+                let (sha, at) = (row.head_sha.clone(), row.at);
+                commits.push(StripCommit { sha, at, message: None });
             }
             None => {}
         }
@@ -54,13 +56,59 @@ pub(crate) fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJ
             }
         });
     }
+    for (at, commit) in commits.iter_mut().enumerate() {
+        // A job that also passed there isn't why the commit is red.
+        let is_red = |job: &str| {
+            let cell = jobs.get(job).and_then(|cells| cells[at]);
+            cell.is_some_and(|cell| cell.state == CellState::Failed)
+        };
+        let failed = results.iter().filter(|row| row.result.is_failed());
+        let said = failed
+            .filter(|row| row.head_sha == commit.sha && is_red(&row.job))
+            .find_map(|row| row.message.as_deref());
+        commit.message = said.map(quoted);
+    }
     let jobs = jobs.into_iter().map(|(job, cells)| StripJob { job: job.to_owned(), cells });
     (commits, jobs.collect())
+}
+
+fn quoted(message: &str) -> String {
+    message.chars().take(MAX_QUOTED).collect()
 }
 
 fn is_mixed(a: CellState, b: CellState) -> bool {
     let (worst, best) = (a.min(b), a.max(b));
     worst == CellState::Failed && matches!(best, CellState::Passed | CellState::Flaky)
+}
+
+/// What results have in common that are compared: whether they are of the default branch, the job, the kind of its
+/// reports, and the commit.
+pub(crate) type SetupOnCommit<'a> = (bool, &'a str, &'a str, &'a str);
+
+fn setup_on_commit(row: &TestResultRow) -> SetupOnCommit<'_> {
+    (row.on_default_branch, row.job.as_str(), row.setup.as_str(), row.head_sha.as_str())
+}
+
+fn has_failed_or_passed(row: &TestResultRow) -> bool {
+    matches!(cell_state(row), CellState::Failed | CellState::Flaky | CellState::Passed)
+}
+
+/// Where the test both failed and passed, as after a re-run.
+pub(crate) fn mixed_setups(results: &[TestResultRow]) -> BTreeSet<SetupOnCommit<'_>> {
+    let mut found: BTreeMap<SetupOnCommit<'_>, (CellState, CellState)> = BTreeMap::new();
+    let of_commits = results.iter().filter(|row| !row.head_sha.is_empty());
+    for row in of_commits.filter(|row| has_failed_or_passed(row)) {
+        let state = cell_state(row);
+        let (worst, best) = found.entry(setup_on_commit(row)).or_insert((state, state));
+        (*worst, *best) = (state.min(*worst), state.max(*best));
+    }
+    let mixed = found.into_iter().filter(|(_, (worst, best))| is_mixed(*worst, *best));
+    mixed.map(|(setup, _)| setup).collect()
+}
+
+/// Whether a result is one of those that differ.
+pub(crate) fn is_of_mixed(row: &TestResultRow, mixed: &BTreeSet<SetupOnCommit<'_>>) -> bool {
+    has_failed_or_passed(row) && mixed.contains(&setup_on_commit(row))
 }
 
 pub(crate) fn cell_state(row: &TestResultRow) -> CellState {
@@ -123,13 +171,13 @@ pub(crate) fn state(commits: &[StripCommit], jobs: &[StripJob]) -> TestState {
     }
 }
 
-pub(crate) fn messages(results: &[TestResultRow]) -> Vec<MessageGroup> {
+/// All of them, the most frequent first.
+pub(crate) fn messages(results: &[&TestResultRow]) -> Vec<MessageGroup> {
     let mut groups: BTreeMap<String, (MessageGroup, BTreeSet<&str>)> = BTreeMap::new();
-    for row in results.iter().filter(|row| row.result.is_failed()) {
+    for row in results.iter().copied().filter(|row| row.result.is_failed()) {
         let message = row.message.as_deref().unwrap_or_default();
         let (group, jobs) = groups.entry(alike(message)).or_insert_with(|| {
-            let message = message.chars().take(600).collect();
-            let (id, newest) = (message_id(row), row.clone());
+            let (id, message, newest) = (message_id(row), quoted(message), row.clone());
             let group =
                 MessageGroup { id, message, failures: 0, jobs: 0, newest, oldest_at: row.at };
             (group, BTreeSet::new())
@@ -143,7 +191,6 @@ pub(crate) fn messages(results: &[TestResultRow]) -> Vec<MessageGroup> {
         .map(|(group, jobs)| MessageGroup { jobs: jobs.len(), ..group })
         .collect();
     groups.sort_by(|a, b| b.failures.cmp(&a.failures).then_with(|| b.newest.at.cmp(&a.newest.at)));
-    groups.truncate(MAX_MESSAGES);
     groups
 }
 

@@ -107,8 +107,10 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
 }
 
 fn cards(test: &OneTest, model: &TestModel) -> Markup {
-    let only_failed = RunFilter { only_failed: true, ..RunFilter::default() };
-    let only_flaky = RunFilter { only_flaky: true, ..RunFilter::default() };
+    // What is counted here.
+    let all = RunFilter { only_default_branch: test.is_on_default_branch, ..RunFilter::default() };
+    let only_failed = RunFilter { only_failed: true, ..all.clone() };
+    let only_flaky = RunFilter { only_flaky: true, ..all };
     html! {
         dl.cards {
             div { dt { "Failed" } dd { (rate(&test.failed)) " " @if test.failed.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, &only_failed)) { "which" } } } }
@@ -223,7 +225,7 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
             } }
             tbody { @for group in &test.messages { tr {
                 th scope="row" { @if group.message.is_empty() { span.muted { "no message" } } @else { code { bdi { (group.message) } } } }
-                @let same = RunFilter { only_failed: true, message_id: Some(group.id.clone()), ..RunFilter::default() };
+                @let same = RunFilter { only_failed: true, only_default_branch: test.is_on_default_branch, message_id: Some(group.id.clone()), ..RunFilter::default() };
                 @let runs = runs_address(test, model, &same);
                 td data-label="Failures" { (count_link(group.failures, Some(&runs))) }
                 td data-label="Jobs" { (count_link(group.jobs, Some(&runs))) }
@@ -236,6 +238,7 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 td data-label="Oldest" { (ago(group.oldest_at)) }
             } } }
         } }
+        @if test.message_count > test.messages.len() { p.detail { (test.messages.len()) " of " (test.message_count) " messages" } }
     }
 }
 
@@ -283,7 +286,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }
         }
-        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures: on the default branch, and as many elsewhere." }
+        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, the newest " (MAX_FAILURES) " failures, and the newest results of every job that these are of: on the default branch, and as many elsewhere." }
         p.pager {
             @if *page > 1 { a rel="nofollow" href=(beside(page - 1)) { "Newer" } " " }
             @if test.has_older { a rel="nofollow" href=(beside(page + 1)) { "Older" } }

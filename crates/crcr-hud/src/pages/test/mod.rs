@@ -3,6 +3,8 @@
 mod history;
 mod markup;
 
+use std::collections::BTreeSet;
+
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::test_run::{TestResult, full_name};
 use crcr_domain::probes::Culprit;
@@ -14,7 +16,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::history::on_commits;
-use self::history::{charts, message_id, messages, sort_messages, state, strip};
+use self::history::{
+    SetupOnCommit, charts, is_of_mixed, message_id, messages, mixed_setups, sort_messages, state,
+    strip,
+};
 pub(crate) use self::markup::{feed_address, page};
 use crate::address::SortOrder;
 use crate::context::{Hud, PageError, repo_name};
@@ -27,6 +32,7 @@ const DEFAULT_DAYS: i64 = 30;
 pub(crate) const MAX_DAYS: i64 = 90;
 /// Failures that are read one by one.
 const MAX_FAILURES: usize = 1000;
+const MAX_MESSAGES: usize = 20;
 const MESSAGE_SORTS: [&str; 4] = ["failures", "jobs", "newest", "oldest"];
 /// A pass that is older says little about now.
 const STALE: SignedDuration = SignedDuration::from_hours(72);
@@ -92,7 +98,9 @@ pub(crate) struct OneTest {
     pub(crate) commits: Vec<StripCommit>,
     /// The jobs that the test runs in, each with a result for each commit.
     pub(crate) jobs: Vec<StripJob>,
+    /// The first ones in the order of `message_sort`, of `message_count`.
     pub(crate) messages: Vec<MessageGroup>,
+    pub(crate) message_count: usize,
     pub(crate) message_sort: SortOrder,
     pub(crate) charts: Vec<Plot>,
     /// Which runs are listed.
@@ -117,7 +125,8 @@ pub(crate) struct RunFilter {
 }
 
 impl RunFilter {
-    fn includes(&self, row: &TestResultRow) -> bool {
+    /// `mixed`: where the test both failed and passed.
+    fn includes(&self, row: &TestResultRow, mixed: &BTreeSet<SetupOnCommit<'_>>) -> bool {
         if self.only_default_branch && !row.on_default_branch
             || self.job.as_ref().is_some_and(|job| *job != row.job)
         {
@@ -125,7 +134,7 @@ impl RunFilter {
         }
         match &self.message_id {
             Some(id) => row.result.is_failed() && message_id(row) == *id,
-            None if self.only_flaky => row.flaky,
+            None if self.only_flaky => row.flaky || is_of_mixed(row, mixed),
             None => !self.only_failed || row.result.is_failed(),
         }
     }
@@ -154,6 +163,9 @@ pub(crate) enum TestState {
 pub(crate) struct StripCommit {
     pub(crate) sha: String,
     pub(crate) at: Timestamp,
+    /// What the test said, if it failed in a job and didn't pass there, too.
+    #[serde(skip)]
+    pub(crate) message: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -258,6 +270,7 @@ pub(crate) async fn build(
     let listed = RunFilter { only_failed, only_flaky, only_default_branch, job, message_id, page };
     let mut test = one_test(hud, &repo, identity, days, listed).await?;
     sort_messages(&mut test.messages, &message_sort);
+    test.messages.truncate(MAX_MESSAGES);
     test.message_sort = message_sort;
     model.test = Some(test);
     Ok(model)
@@ -312,7 +325,9 @@ async fn one_test(
     let files = files.as_deref();
     let date_today = hud.now().to_zoned(TimeZone::UTC).date();
     let first = (listed.page - 1) * RUNS_PER_PAGE;
-    let chosen = || results.iter().filter(|row| listed.includes(row));
+    let mixed = if listed.only_flaky { mixed_setups(&results) } else { BTreeSet::new() };
+    let chosen = || results.iter().filter(|row| listed.includes(row, &mixed));
+    let messages = messages(&shown);
     let full = full_name(&identity.suite, &identity.classname, &identity.name);
     let is_named = |one: &Culprit| {
         let mut tests = one.tests.iter();
@@ -333,7 +348,8 @@ async fn one_test(
         owners_known: files.is_some_and(|files| files.codeowners.is_some()),
         quarantine: files.and_then(|files| files.quarantine_of(&identity, date_today)),
         quarantine_known: files.is_some_and(|files| files.quarantine.is_some()),
-        messages: messages(&results),
+        message_count: messages.len(),
+        messages,
         message_sort: SortOrder { column: MESSAGE_SORTS[0], is_reversed: false },
         charts: charts(&counted, span),
         has_older: chosen().count() > first + RUNS_PER_PAGE,

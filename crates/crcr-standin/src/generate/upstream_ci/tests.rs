@@ -108,7 +108,7 @@ async fn generated_ci_has_commits_jobs_in_every_state_and_each_ranking_of_tests(
         to: Timestamp::MAX,
         limit: 99,
     };
-    let groups = results.failure_groups(&query).await.unwrap();
+    let groups = results.failure_groups(&query).await.unwrap().groups;
     assert!(groups.len() > 5 && groups.iter().any(|group| group.reason.is_some()));
     let last = day_of(until);
     for ranking in [TestRanking::Flaky, TestRanking::Slow, TestRanking::Failing, TestRanking::New] {
