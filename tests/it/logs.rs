@@ -156,7 +156,7 @@ fn starter_rules_find_the_right_line_of_logs_that_were_made_afterwards() {
 #[test]
 fn starter_rules_find_the_right_line_in_what_well_known_tools_write_last() {
     let (right, wrong, nothing) = accuracy("endings");
-    assert!(right + wrong + nothing >= 473);
+    assert!(right + wrong + nothing >= 500);
     assert!(right >= RIGHT_OF_ENDINGS, "{right} right, {wrong} wrong, {nothing} without a line");
 }
 
@@ -169,7 +169,7 @@ fn log_that_does_not_say_what_failed_gets_no_line_of_its_own() {
 /// Raise these when the rules get better; docs/benchmarks.md has the numbers.
 const RIGHT_OF_LABELLED: u64 = 102;
 const RIGHT_OF_HELD_OUT: u64 = 50;
-const RIGHT_OF_ENDINGS: u64 = 473;
+const RIGHT_OF_ENDINGS: u64 = 500;
 
 /// 200 MB without a line feed, which the command has read when its memory is looked at.
 #[cfg(target_os = "linux")]
