@@ -39,6 +39,13 @@ impl LineCandidate {
     }
 }
 
+impl CandidateText {
+    /// Whether Ansible went on after it, as the task may fail.
+    pub(crate) fn is_ignored_by_ansible(&self) -> bool {
+        self.after.first().is_some_and(|next| next == "...ignoring")
+    }
+}
+
 /// Keeps the most promising lines, of equal ones the first and the last, in the order of the log. Returns the others.
 pub(crate) fn keep_most_promising(
     pool: &mut Vec<LineCandidate>,

@@ -655,13 +655,12 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::EndOfTraceback, text.traceback == Some(TracebackPart::End));
         // A rule may need the end of the line.
         let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
+        let goes_on = text.is_ignored_by_ansible();
         let may_decide = |rule: &&LogRule| {
-            !rule.is_specific() || candidate.output.may_decide(rule.is_searched_everywhere())
+            let is_elsewhere = rule.is_searched_everywhere();
+            !goes_on && (!rule.is_specific() || candidate.output.may_decide(is_elsewhere))
         };
-        // Ansible goes on after a task whose failure is ignored.
-        let goes_on = text.after.first().is_some_and(|next| next == "...ignoring");
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match).filter(may_decide);
-        let rule = rule.filter(|_| !goes_on);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
         // What an action says is worth more than the exit code of a script.
         let is_of_runner = is_last_resort && line.starts_with(b"##[error]");
@@ -671,25 +670,23 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::SpecificRule, rule.is_some_and(LogRule::is_specific));
         features.flag(Trait::HintRule, (is_hint && !is_last_resort) || is_of_runner);
         features.flag(Trait::LastResortRule, is_last_resort && !is_of_runner);
-        let is_ignored = decides.is_some_and(|rule| rule.kind == RuleKind::Ignore);
-        features.flag(Trait::Ignored, is_ignored || goes_on);
-        features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(candidate.ordinal)));
-        features
-            .set(Trait::DistanceToStart, log_count_u64(candidate.ordinal.saturating_sub(start)));
+        let is_ignored = goes_on || decides.is_some_and(|rule| rule.kind == RuleKind::Ignore);
+        features.flag(Trait::Ignored, is_ignored);
+        let at = candidate.ordinal;
+        features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(at)));
+        features.set(Trait::DistanceToStart, log_count_u64(at.saturating_sub(start)));
         let repetitions = self.repeated.get(&candidate.shape).copied().unwrap_or(1);
         features.set(Trait::Repeated, log_count_u64(u64::from(repetitions.saturating_sub(1))));
         features.flag(Trait::BlankBefore, candidate.is_after_blank);
         let indent = |text: &[u8]| text.len() - text.trim_ascii_start().len();
         let own_indent = indent(line);
-        if let Some(next) = text.after.first() {
-            let next = next.as_bytes();
+        if let Some(next) = text.after.first().map(String::as_bytes) {
             features.flag(Trait::FileOfDiff, names_file(line) && next.starts_with(b"@@ -"));
             features.flag(Trait::FrameAfter, is_stack_frame(next));
             features.flag(Trait::DeeperAfter, indent(next) > own_indent);
         }
         let is_deeper = |previous: &String| indent(previous.as_bytes()) > own_indent;
-        let is_after_deeper = text.before.last().is_some_and(is_deeper);
-        features.flag(Trait::DeeperBefore, is_after_deeper);
+        features.flag(Trait::DeeperBefore, text.before.last().is_some_and(is_deeper));
         #[expect(clippy::cast_precision_loss, reason = "at most eight")]
         features.set(Trait::Indent, own_indent.min(8) as f32 / 8.0);
         let length = line.trim_ascii().len();
