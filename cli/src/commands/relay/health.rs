@@ -54,8 +54,12 @@ pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
             let is_ready = answer["ready"] == true;
             let line = match format {
                 DataFormat::Json => answer.to_string(),
-                DataFormat::Text if is_ready => "ready".to_owned(),
-                DataFormat::Text => one_line(&format!("not ready: {}", reasons(answer).join("; "))),
+                DataFormat::Text => one_line(&match (is_ready, problems(answer).join("; ")) {
+                    (true, none) if none.is_empty() => "ready".to_owned(),
+                    (true, some) => format!("ready, but {some}"),
+                    (false, none) if none.is_empty() => "not ready: it doesn't say why".to_owned(),
+                    (false, some) => format!("not ready: {some}"),
+                }),
             };
             (u8::from(!is_ready), line)
         }
@@ -107,27 +111,24 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<Value, http::HttpError>
     serde_json::from_slice(&body).map_err(|error| http::HttpError::Malformed(error.to_string()))
 }
 
-/// What keeps a relay from being ready.
-fn reasons(answer: &Value) -> Vec<String> {
-    let mut reasons = Vec::new();
+/// What keeps a relay from being ready, or from taking all reports.
+fn problems(answer: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
     if let Some(why) = answer["store"].as_str() {
-        reasons.push(format!("the store can't be written ({why})"));
+        problems.push(format!("the store can't be written ({why})"));
     }
     if answer["allowlist"]["loaded"] == false {
         let why = answer["allowlist"]["problem"].as_str().unwrap_or("not read yet");
-        reasons.push(format!("no allowlist is in force ({why})"));
+        problems.push(format!("no allowlist is in force ({why})"));
     }
     for issuer in answer["issuers"].as_array().into_iter().flatten() {
         if issuer["needed"] == true && issuer["has_keys"] == false {
             let name = issuer["issuer"].as_str().unwrap_or_default();
             let why = issuer["problem"].as_str().unwrap_or("not fetched yet");
-            reasons.push(format!("no keys of {name} ({why})"));
+            problems.push(format!("no keys of {name} ({why})"));
         }
     }
-    if reasons.is_empty() {
-        reasons.push("it doesn't say why".to_owned());
-    }
-    reasons
+    problems
 }
 
 /// Without line breaks and other control characters, and not endless.
