@@ -286,7 +286,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }
         }
-        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, the newest " (MAX_FAILURES) " failures, and the newest results of every job that these are of: on the default branch, and as many elsewhere." }
+        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, the newest " (MAX_FAILURES) " failures, and the newest results of the jobs that failed: on the default branch, and as many elsewhere." }
         p.pager {
             @if *page > 1 { a rel="nofollow" href=(beside(page - 1)) { "Newer" } " " }
             @if test.has_older { a rel="nofollow" href=(beside(page + 1)) { "Older" } }
