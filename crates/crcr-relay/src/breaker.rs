@@ -105,10 +105,10 @@ pub async fn open(relay: &Relay) -> Result<Vec<RepoName>, StoreError> {
     Ok(open.map(|(repo, _)| repo).collect())
 }
 
-/// Whether a dispatch must not be sent now. A probe isn't sent while it is open, and is no trial, as its outcome isn't
-/// noted. If it is open and the last trial is long enough ago, this
+/// Whether the breaker keeps a dispatch from being sent now. If it is open and the last trial is long enough ago, this
 /// dispatch is the next trial; so is one that somebody asked for. A dispatch that expects no report, such as that of a
-/// closed pull request, is always sent: as a trial it would never tell whether the backend works.
+/// closed pull request, is always sent: as a trial it would never tell whether the backend works. A probe is never a
+/// trial, because the breaker doesn't learn how it ended.
 pub async fn withholds(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Dispatch { repo, delivery, is_asked_for, .. } = dispatch;
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };

@@ -304,6 +304,11 @@ impl Dispatch {
         Some(self.send_at(at, true))
     }
 
+    /// Whose share of a budget it uses: its pull request's author, or `*` for all who haven't contributed to upstream before.
+    pub fn share_owner(&self) -> &str {
+        self.author.as_deref().filter(|_| self.is_known_author).unwrap_or("*")
+    }
+
     /// A request to send it that GitHub accepted then, by its clock, or, if not `is_certain`, may have accepted.
     pub fn send_at(&self, at: Timestamp, is_certain: bool) -> AcceptedSend {
         let (delivery, event) = (self.delivery.clone(), self.event.event_type().into());

@@ -12,7 +12,7 @@ use crate::results::triage::{
     TriageVerdict,
 };
 
-use super::jobs::JobOfRecord;
+use super::jobs::{JobOfRecord, may_have_failed_alike};
 use super::outcome::JobOutcome;
 
 /// How far apart runs of one of upstream's own commits may begin and still be compared, such as a push and a nightly run.
@@ -220,8 +220,7 @@ impl<'a> BlameContext<'a> {
         let NewFailures { broken, judged, has_unrelated } = self.newly_broken(job);
         let is_new = is_new_failure(job.record, &base);
         let place = place(&base);
-        let of_both = is_build(job.record).zip(is_build(base.record));
-        let result = match (base.passed, of_both, is_new) {
+        let result = match (base.passed, were_builds(job.record, base.record), is_new) {
             (true, ..) => format!("passed {place}"),
             (false, Some((false, true)), _) => format!("couldn't be built {place}"),
             (false, Some((true, false)), _) => format!("failed only in tests {place}"),
@@ -405,15 +404,10 @@ struct NewFailures<'a> {
     has_unrelated: bool,
 }
 
-/// Whether both failed in a common test, as far as their tests are known. Two backends often fail on
-/// the same commit by coincidence.
+/// Whether both may have failed for one cause. Two backends often fail on the same commit by coincidence.
 fn may_share_cause(one: &AttemptFact, other: &AttemptFact) -> bool {
-    if is_build(one).zip(is_build(other)).is_some_and(|(one, other)| one != other) {
-        return false;
-    }
-    let known: HashSet<&str> = test_names(one).collect();
-    let mut tests = test_names(other).peekable();
-    known.is_empty() || tests.peek().is_none() || tests.any(|name| known.contains(name))
+    were_builds(one, other).is_none_or(|(one, other)| one == other)
+        && may_have_failed_alike(one, other)
 }
 
 fn base_result<'a>(job: &'a JobOfRecord<'a>, is_merge_base: bool) -> BaseResult<'a> {
@@ -428,9 +422,12 @@ fn has_test_result(job: &JobOfRecord<'_>) -> bool {
     job.outcome.is_some_and(|outcome| outcome.is_pass() || outcome == JobOutcome::TestFailed)
 }
 
-/// Whether it failed while it was built, if that is known. Then it ran no tests, and another failure says nothing of it.
-fn is_build(record: &AttemptFact) -> Option<bool> {
-    record.details.phase.as_deref().map(|phase| phase.eq_ignore_ascii_case("build"))
+/// Whether each failed while it was built, if the phase of both is known. What isn't built runs no tests.
+fn were_builds(one: &AttemptFact, other: &AttemptFact) -> Option<(bool, bool)> {
+    let is_build = |record: &AttemptFact| {
+        record.details.phase.as_deref().map(|phase| phase.eq_ignore_ascii_case("build"))
+    };
+    is_build(one).zip(is_build(other))
 }
 
 fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
@@ -440,9 +437,8 @@ fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
 /// Whether the base failed in the same way: all tests that fail now failed there, as far as both are
 /// known.
 fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
-    let of_both = is_build(record).zip(is_build(base.record));
-    let is_of_one = of_both.is_some_and(|(here, there)| here != there);
-    if base.passed || is_of_one || has_more_failures(record, base.record) {
+    let differs = were_builds(record, base.record).is_some_and(|(here, there)| here != there);
+    if base.passed || differs || has_more_failures(record, base.record) {
         return false;
     }
     let known: HashSet<&str> = test_names(base.record).collect();
@@ -453,7 +449,7 @@ fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
 /// this one, too.
 fn is_new_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
     let names_all = base.record.details.names_all_failed_tests();
-    match is_build(record).zip(is_build(base.record)) {
+    match were_builds(record, base.record) {
         // What doesn't build has no tests, so nothing is known of those that fail now.
         Some((false, true)) => return false,
         Some((true, false)) => return true,

@@ -1,7 +1,7 @@
 //! Selects the attempt of a job that counts: its attempt of record.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -99,11 +99,10 @@ pub(crate) fn find_jobs_of_record<'a>(
 }
 
 /// Whether both failed in a common test, as far as their tests are known.
-fn may_have_failed_alike(one: &AttemptFact, other: &AttemptFact) -> bool {
+pub(crate) fn may_have_failed_alike(one: &AttemptFact, other: &AttemptFact) -> bool {
     let (one, other) = (&one.details.failed_tests, &other.details.failed_tests);
-    one.is_empty()
-        || other.is_empty()
-        || one.iter().any(|test| other.iter().any(|known| known.name == test.name))
+    let names: HashSet<&str> = one.iter().map(|test| test.name.as_str()).collect();
+    names.is_empty() || other.is_empty() || other.iter().any(|test| names.contains(&*test.name))
 }
 
 type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>);

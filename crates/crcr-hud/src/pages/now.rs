@@ -214,8 +214,8 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     Ok(relay)
 }
 
-/// When the newest report of a job arrived, whatever its event and however long ago it was dispatched. What the relay
-/// itself writes of a job whose end was lost is no report.
+/// When the newest report of a job arrived, whatever its event and however long ago it was dispatched. Attempts don't tell:
+/// the relay writes one itself when a job is lost.
 async fn newest_report(hud: &Hud, from: Timestamp) -> Result<Option<Timestamp>, PageError> {
     // There is nothing after now, so the end of today is as good as now.
     let window = Window::all(from, midnight(day_of(hud.now()) + 1));

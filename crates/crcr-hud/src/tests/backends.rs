@@ -418,17 +418,7 @@ async fn every_blocked_pull_request_is_counted_though_only_the_newest_fifty_are_
     let (_, attempt) = of_aurora();
     let failed = |number: u64| {
         let at = now() - jiff::SignedDuration::from_mins(10 * number.cast_signed());
-        Fact::Attempt(Box::new(AttemptFact {
-            delivery: format!("of-{number}"),
-            head_sha: format!("{number:040}"),
-            run_id: number.to_string(),
-            dispatched_at: at,
-            received_at: at,
-            event: EventName::PullRequest,
-            pull_request: Some(number),
-            state: JobState::Completed(Conclusion::Failure),
-            ..attempt.clone()
-        }))
+        Fact::Attempt(Box::new(failed_on_pull(&attempt, number, at)))
     };
     let site = site((1..=60).map(failed).collect()).await;
     let comment = json!({

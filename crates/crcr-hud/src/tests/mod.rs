@@ -75,6 +75,21 @@ async fn site_on(
 
 const AURORA: &str = "aurora-example/torch-aurora";
 
+/// The attempt as one that failed then, at the head of this pull request.
+fn failed_on_pull(attempt: &AttemptFact, number: u64, at: Timestamp) -> AttemptFact {
+    AttemptFact {
+        delivery: format!("of-{number}"),
+        head_sha: format!("{number:040}"),
+        run_id: number.to_string(),
+        dispatched_at: at,
+        received_at: at,
+        event: EventName::PullRequest,
+        pull_request: Some(number),
+        state: JobState::Completed(Conclusion::Failure),
+        ..attempt.clone()
+    }
+}
+
 /// A dispatch to the backend at L4 and an attempt of its job, to be changed into others.
 fn of_aurora() -> (DispatchFact, AttemptFact) {
     let (mut dispatch, mut attempt) = (None, None);

@@ -82,18 +82,8 @@ async fn count_of_a_test_that_failed_weeks_ago_leads_to_its_row_and_an_empty_pag
     let mut all = vec![];
     for (day, number) in (0..25).zip(500_u64..) {
         let at = now() - jiff::SignedDuration::from_hours(24 * day + 1);
-        let (delivery, head_sha) = (format!("of-{number}"), format!("{number:040}"));
-        let mut attempt = AttemptFact {
-            delivery: delivery.clone(),
-            head_sha: head_sha.clone(),
-            run_id: number.to_string(),
-            dispatched_at: at,
-            received_at: at,
-            event: EventName::PullRequest,
-            pull_request: Some(number),
-            state: JobState::Completed(Conclusion::Failure),
-            ..attempt.clone()
-        };
+        let mut attempt = failed_on_pull(&attempt, number, at);
+        let (delivery, head_sha) = (attempt.delivery.clone(), attempt.head_sha.clone());
         let name = if day == 20 { "Seldom.test_odd" } else { "Often.test_even" }.to_owned();
         attempt.details.failed_tests = vec![FailedTest { name, ..FailedTest::default() }];
         all.push(Fact::Attempt(Box::new(attempt)));
@@ -125,17 +115,7 @@ async fn failing_tests_are_sorted_before_some_are_left_out_and_the_page_says_of_
     let (_, attempt) = of_aurora();
     let failed = |number: u64, hours: i64, names: &[String]| {
         let at = now() - jiff::SignedDuration::from_hours(hours);
-        let mut attempt = AttemptFact {
-            delivery: format!("of-{number}"),
-            head_sha: format!("{number:040}"),
-            run_id: number.to_string(),
-            dispatched_at: at,
-            received_at: at,
-            event: EventName::PullRequest,
-            pull_request: Some(number),
-            state: JobState::Completed(Conclusion::Failure),
-            ..attempt.clone()
-        };
+        let mut attempt = failed_on_pull(&attempt, number, at);
         let test = |name: &String| FailedTest { name: name.clone(), ..FailedTest::default() };
         attempt.details.failed_tests = names.iter().map(test).collect();
         Fact::Attempt(Box::new(attempt))

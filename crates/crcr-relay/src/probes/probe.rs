@@ -111,8 +111,7 @@ pub(crate) fn author_share(
     per_day: u64,
     dispatch: &Dispatch,
 ) -> BudgetCharge {
-    let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
-    let owner = format!("{} {}", dispatch.repo, author.unwrap_or("*"));
+    let owner = format!("{} {}", dispatch.repo, dispatch.share_owner());
     let share = (per_day / limits::AUTHOR_SHARES).max(1);
     charge_of_day(relay, &format!("{what}_share"), &owner, share)
 }

@@ -235,7 +235,7 @@ pub(crate) async fn record_failure(
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
     let read: Versioned<Dispatch> = relay.read_record(key).await?;
-    // Then it has started runs.
+    // If GitHub has accepted it all the same, it has started runs.
     if let Some(dispatch) = read.value.as_ref().filter(|_| error.may_be_applied) {
         let batch = sent_batch(relay, dispatch, relay.now(), false);
         relay.commit(batch).await?;

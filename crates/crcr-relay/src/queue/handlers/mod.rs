@@ -39,7 +39,7 @@ pub(crate) fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
 }
 
 pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, TaskError> {
-    // While relays are replaced one after the other, one of that version comes.
+    // While relays are replaced one after the other, those of both versions take tasks.
     let kind = task.kind.as_ref().map_err(|error| TaskError {
         is_outage: true,
         ..TaskError::retry(format!("the task is of another version of crcr: {error}"))

@@ -41,8 +41,7 @@ pub(crate) async fn charge_look(
     };
     let mut charges = vec![looks(state_records::run_looks_key(repo), limits::RUN_LOOKS)];
     if dispatch.pull_request.is_some() {
-        let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
-        let bucket = state_records::run_looks_of_author_key(repo, author.unwrap_or("*"));
+        let bucket = state_records::run_looks_of_author_key(repo, dispatch.share_owner());
         charges.push(looks(bucket, limits::RUN_LOOKS / 2));
     }
     let batch = WriteBatch { charges, ..WriteBatch::default() };
@@ -358,7 +357,7 @@ pub(crate) async fn deliveries_of_run(
     let of_time = (created_at - limits::LATEST_RUN, created_at + relay.config.run_window);
     let (sends, _) = accepted_sends(relay, repo, of_time).await?;
     let (usual, earlier): (Vec<_>, Vec<_>) = sends.into_iter().partition(has);
-    // What GitHub is late with shows after a dispatch was sent, so only its record says it.
+    // Whether GitHub is late shows only after a dispatch was sent, so the set of its minute doesn't know it.
     let newest = earlier.iter().rev().take(limits::SENDS_PER_MINUTE);
     let key = |send: &AcceptedSend| state_records::dispatch_key(&send.delivery, repo);
     let records = relay.read_records::<Dispatch>(newest.map(key).collect()).await?;
