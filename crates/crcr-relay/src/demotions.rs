@@ -98,6 +98,16 @@ impl OpenDemotions {
     }
 }
 
+/// Has those hold that a relay read last, until GitHub has answered.
+pub(crate) async fn restore(relay: &Relay) {
+    let demotions = &relay.demotions;
+    let key = state_records::open_demotions_key(&demotions.upstream);
+    match relay.read_record::<BTreeSet<RepoName>>(key).await {
+        Ok(known) => *demotions.open.write() = known.value.unwrap_or_default(),
+        Err(error) => tracing::warn!(%error, "the demotions that were open can't be read"),
+    }
+}
+
 /// Asks GitHub periodically, forever, and as soon as a webhook says so, but not within `min_pause` of the last time.
 pub async fn keep_fresh(relay: &Relay, min_pause: Duration) {
     let demotions = &relay.demotions;
@@ -111,8 +121,7 @@ pub async fn keep_fresh(relay: &Relay, min_pause: Duration) {
 
 /// Asks GitHub, and has the check runs of each backend evaluated whose demotion is over: it may have run meanwhile.
 ///
-/// After a failure the last answer holds. Before the first one no demotion is known, which at worst shows
-/// a check run that doesn't block.
+/// After a failure the last answer holds, also that of before a restart.
 pub async fn refresh(relay: &Relay) {
     let demotions = &relay.demotions;
     let open = match demotions.ask(&relay.app).await {

@@ -165,8 +165,8 @@ impl<'a> Truth<'a> {
     }
 
     /// The runs of each workflow file that no later one stands for. `are_replaced`: whether runs without a report count less
-    /// than others of their dispatch. `are_equal`: whether all runs of a dispatch that GitHub got twice count, as they do
-    /// until the second one has reported as much.
+    /// than others of their dispatch. `are_equal`: whether all runs of a dispatch that GitHub got twice count until a later
+    /// one has told as much.
     fn newest_runs(
         &self,
         head: &str,
@@ -186,7 +186,9 @@ impl<'a> Truth<'a> {
         let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
             next.1.file == older.1.file
                 && self.pull_of(next.1) == self.pull_of(older.1)
-                && !(are_equal && next.1.delivery == older.1.delivery)
+                && !(are_equal
+                    && next.1.delivery == older.1.delivery
+                    && !self.tells_all_of(next, older))
                 && (self.event_order(next.1), next.0) > (self.event_order(older.1), older.0)
         };
         let all = runs.clone();
@@ -223,14 +225,28 @@ impl<'a> Truth<'a> {
         if (is_cut_short || !is_good) && !self.may_stand_for(later.1, older.1) {
             return false;
         }
-        let has_failed =
-            older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
+        !self.hides_failure(older) && self.has_run_all(later, self.not_good(older))
+    }
+
+    /// Whether a run has reported every job that an earlier one of its dispatch did, and has run again what isn't good
+    /// there.
+    fn tells_all_of(&self, later: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
+        let own = self.newest_jobs(later.0, later.1);
+        let known = self.newest_jobs(older.0, older.1);
+        known.is_empty()
+            || (known.keys().all(|(name, _)| own.keys().any(|(other, _)| other == name))
+                && self.has_run_all(later, self.not_good(older))
+                && !self.hides_failure(older))
+    }
+
+    /// Whether a run failed in a job that doesn't report.
+    fn hides_failure(&self, (id, run): (u64, &LabRun)) -> bool {
+        let has_failed = run.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
         // An end whose answer was lost may be known, and be that of the failure.
-        let is_hidden = has_failed
-            && !older.1.is_foreign
-            && self.not_good(older).next().is_none()
-            && !self.lacks_acknowledged_end(older.0, older.1);
-        !is_hidden && self.has_run_all(later, self.not_good(older))
+        has_failed
+            && !run.is_foreign
+            && self.not_good((id, run)).next().is_none()
+            && !self.lacks_acknowledged_end(id, run)
     }
 
     /// The jobs of a run that aren't known to be good.

@@ -27,7 +27,7 @@ use crate::http::{router, serve};
 use crate::queue::fact_feed;
 use crate::queue::workers::{self, WorkerTimeouts};
 use crate::relay::Relay;
-use crate::{deciding_settings, demotions, limits};
+use crate::{demotions, limits};
 
 /// The sources of events that ask for the work that is due: a rule of EventBridge, and what the deployed relay's
 /// schedule sends.
@@ -116,8 +116,7 @@ pub async fn run(relay: Arc<Relay>, address: &str) -> Result<(), LambdaError> {
 
 impl LambdaRelay {
     pub async fn new(relay: Arc<Relay>) -> Self {
-        relay.allowlist.restore().await;
-        deciding_settings::compare(&relay).await;
+        serve::restore(&relay).await;
         let router = router::public(&relay, &Arc::new(serve::hud_of(&relay)));
         Self { relay, router, refreshed_at: Mutex::default() }
     }

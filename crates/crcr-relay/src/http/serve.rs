@@ -113,13 +113,27 @@ async fn run_timers(relay: Arc<Relay>, stop: CancellationToken) {
 
 /// Loads what the first request needs.
 pub async fn prepare(relay: &Relay) {
-    relay.allowlist.restore().await;
-    deciding_settings::compare(relay).await;
-    // GitHub sends a delivery once, so the first ones wait for the allowlist.
-    let first = relay.allowlist.refresh(&relay.app, relay.now());
-    if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
+    restore(relay).await;
+    // GitHub sends a delivery once, so the first ones wait for the allowlist. A check run can't be taken back, so the
+    // first ones wait for the open demotions.
+    let allowlist = relay.allowlist.refresh(&relay.app, relay.now());
+    let (allowlist, demotions) = tokio::join!(
+        tokio::time::timeout(limits::FIRST_ALLOWLIST, allowlist),
+        tokio::time::timeout(limits::FIRST_ALLOWLIST, demotions::refresh(relay)),
+    );
+    if allowlist.is_err() {
         tracing::warn!("the allowlist isn't read yet; until it is, webhooks get a 503");
     }
+    if demotions.is_err() {
+        tracing::warn!("open demotions aren't read yet; those from before the restart hold");
+    }
+}
+
+/// Puts in force what the store has from before the restart.
+pub(crate) async fn restore(relay: &Relay) {
+    relay.allowlist.restore().await;
+    demotions::restore(relay).await;
+    deciding_settings::compare(relay).await;
 }
 
 async fn bind(address: &str) -> Result<TcpListener, BindError> {

@@ -463,8 +463,7 @@ async fn replica(
     let ahead = CLOCK_AHEAD.get();
     let clock = Arc::new(move || state.clock.now() + ahead);
     let relay = Relay::new(config, store, kept, clock).unwrap();
-    relay.allowlist.restore().await;
-    crate::deciding_settings::compare(&relay).await;
+    crate::http::serve::restore(&relay).await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
     relay.verifier.refresh(relay.now()).await;
     let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);

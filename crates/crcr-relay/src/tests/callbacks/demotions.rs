@@ -135,6 +135,15 @@ async fn demotion_that_is_closed_during_a_restart_gives_the_check_runs_back() {
 }
 
 #[tokio::test]
+async fn open_demotion_holds_after_a_restart_before_github_answers() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    let world = world.restart(&[]).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+}
+
+#[tokio::test]
 async fn closed_demotion_gives_the_check_runs_back_although_another_replica_hears_of_it_later() {
     let mut world = world().await;
     demote(&world, demotion(UPSTREAM)).await;
