@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jsonwebtoken::DecodingKey;
 use parking_lot::Mutex;
 use reqwest::Client;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::Url;
@@ -46,10 +46,18 @@ pub struct IssuerKeys {
     waiting: Semaphore,
 }
 
+/// The keys as their issuer publishes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyDocument {
+    /// JSON, at most 1 MiB.
+    pub text: String,
+    pub fetched_at: Timestamp,
+}
+
 #[derive(Default)]
 struct FetchedKeys {
     keys: HashMap<String, DecodingKey>,
-    fetched: Option<Timestamp>,
+    document: Option<KeyDocument>,
     /// When an unknown key id last caused a fetch.
     unknown_key_fetch: Option<Timestamp>,
     /// Why the last fetch failed, whatever caused it.
@@ -167,13 +175,19 @@ impl IssuerKeys {
         self.accept(&body, now)
     }
 
-    /// Uses the keys of a JWKS document from now on.
-    pub fn accept(&self, document: &[u8], now: Timestamp) -> Result<(), HttpError> {
+    /// Uses the keys of a JWKS document, for a day from the time at which it was fetched.
+    pub fn accept(&self, document: &[u8], fetched_at: Timestamp) -> Result<(), HttpError> {
         let keys = parse(document)?;
+        let text = String::from_utf8_lossy(document).into_owned();
         let mut known = self.known.lock();
         known.keys = keys;
-        known.fetched = Some(now);
+        known.document = Some(KeyDocument { text, fetched_at });
         Ok(())
+    }
+
+    /// The newest document whose keys are used.
+    pub fn document(&self) -> Option<KeyDocument> {
+        self.known.lock().document.clone()
     }
 
     fn known_key(&self, kid: &str, now: Timestamp) -> Option<DecodingKey> {
@@ -191,8 +205,8 @@ impl FetchedKeys {
     }
 
     fn is_fresh(&self, now: Timestamp) -> bool {
-        self.fetched.is_some_and(|fetched| {
-            let age = now.duration_since(fetched);
+        self.document.as_ref().is_some_and(|document| {
+            let age = now.duration_since(document.fetched_at);
             age.is_negative() || age.unsigned_abs() <= MAX_AGE
         })
     }

@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
-use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
 use crate::allowlist::{AllowlistSource, AllowlistStatus};
 use crate::callback::auth::{Issuer, IssuerStatus, ProviderMap, Verifier};
@@ -372,20 +371,6 @@ impl Relay {
         if tokio::task::spawn_blocking(move || relay.traces.flush()).await.is_err() {
             tracing::error!("the thread that sends spans has panicked");
         }
-    }
-
-    /// Reads the map from pipelines of other CI systems to repositories, if there is one. If it can't
-    /// be used, the last good one stays in force and the result is `false`.
-    pub(crate) async fn refresh_providers(&self) -> bool {
-        let Some(url) = &self.config.providers_url else { return true };
-        match preflight::providers(url, &self.app).await {
-            Ok(providers) => self.verifier.set_providers(providers),
-            Err(problem) => {
-                tracing::error!(%problem, "the provider map can't be used");
-                return false;
-            }
-        }
-        true
     }
 
     pub(crate) async fn readiness(&self) -> Readiness {

@@ -367,6 +367,9 @@ keys! {
     pub branch_look_key(repo: &RepoName) = ["branch_look", &repo.key()];
     /// The open demotions as they were last read, by any replica.
     pub open_demotions_key(upstream: &RepoName) = ["demotions", &upstream.key()];
+    /// The keys of each token issuer ([`crcr_github::jwks::KeyDocument`]), as any replica fetched them last.
+    pub(crate) issuer_keys_key() = ["issuer_keys"];
+    pub(crate) provider_map_key() = ["provider_map"];
     pub uptime_key() = ["uptime"];
     pub used_token_key(issuer: &str, token: &str) = ["used", issuer, token];
     /// The token bucket that limits how many runs of a repository report.

@@ -201,7 +201,7 @@ impl ProblemList {
             self.try_webhook(config, app, &described.events, takes_groups).await;
         }
         let map = match &config.providers_url {
-            Some(url) => providers(url, app).await,
+            Some(url) => providers(url, app).await.map(|(_, map)| map),
             None => Ok(ProviderMap::default()),
         };
         match map {
@@ -284,7 +284,7 @@ impl ProblemList {
             _ => return,
         };
         // Elsewhere than at PyTorch nobody needs that map.
-        let Ok(usual) = usual else { return };
+        let Ok((_, usual)) = usual else { return };
         for repo in usual.repositories().filter(|repo| policy.get(repo).is_some()) {
             if !map.repositories().any(|mapped| mapped.key() == repo.key()) {
                 let what = format!(
@@ -329,8 +329,11 @@ impl ProblemList {
     }
 }
 
-/// Reads the map from pipelines of other CI systems to repositories.
-pub(crate) async fn providers(url: &FileUrl, app: &GithubApp) -> Result<ProviderMap, String> {
+/// Reads the map from pipelines of other CI systems to repositories, with its text.
+pub(crate) async fn providers(
+    url: &FileUrl,
+    app: &GithubApp,
+) -> Result<(String, ProviderMap), String> {
     let bytes = match (config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await, url) {
         (Ok(found), _) => found.unwrap_or_default().0,
         // Everybody may read PyTorch's map, and the App is seldom installed there.
@@ -344,7 +347,8 @@ pub(crate) async fn providers(url: &FileUrl, app: &GithubApp) -> Result<Provider
         (Err(problem), _) => return Err(problem),
     };
     let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-    ProviderMap::parse(&text).map_err(|error| error.to_string())
+    let map = ProviderMap::parse(&text).map_err(|error| error.to_string())?;
+    Ok((text, map))
 }
 
 fn with_source(error: &GithubError) -> String {

@@ -5,6 +5,7 @@ pub mod auth;
 mod dispatched_job;
 pub mod dry_dispatch;
 mod endpoint;
+pub(crate) mod kept_trust;
 mod response;
 pub(crate) mod self_report;
 pub(crate) mod token;

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tower::ServiceExt as _;
 
+use crate::callback::kept_trust;
 use crate::http::http_response::{self, Refusal};
 use crate::http::{router, serve};
 use crate::queue::fact_feed;
@@ -193,8 +194,8 @@ impl LambdaRelay {
             tokio::join!(
                 relay.allowlist.refresh(&relay.app, relay.now()),
                 demotions::refresh(relay),
-                relay.verifier.refresh(relay.now()),
-                relay.refresh_providers(),
+                kept_trust::refresh_keys(relay),
+                kept_trust::refresh_providers(relay),
             )
         };
         if tokio::time::timeout(limits::FIRST_ALLOWLIST, all).await.is_err() {

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::callback::kept_trust;
 use crate::http::connections::{self, ConnectionLimits};
 use crate::http::restarting::restarting;
 use crate::http::router;
@@ -93,7 +94,7 @@ async fn run_timers(relay: Arc<Relay>, stop: CancellationToken) {
     let relay = &relay;
     let allowlist = move || relay.allowlist.keep_fresh(&relay.app, &relay.clock);
     let demotions = move || demotions::keep_fresh(relay, demotions::MIN_PAUSE);
-    let keys = move || relay.verifier.keep_fresh(move || relay.now());
+    let keys = move || kept_trust::keep_fresh(relay);
     let files = move || repository_files::refresh_periodically(relay);
     tokio::select! {
         () = stop.cancelled() => {}
@@ -133,6 +134,7 @@ pub async fn prepare(relay: &Relay) {
 pub(crate) async fn restore(relay: &Relay) {
     relay.allowlist.restore().await;
     demotions::restore(relay).await;
+    kept_trust::restore(relay).await;
     deciding_settings::compare(relay).await;
 }
 
@@ -254,7 +256,7 @@ pub(crate) async fn look_at_feeds(relay: &Relay) {
 
 async fn read_providers_periodically(relay: &Relay) {
     loop {
-        let good = relay.refresh_providers().await;
+        let good = kept_trust::refresh_providers(relay).await;
         tokio::time::sleep(if good {
             limits::PROVIDER_MAP_INTERVAL
         } else {

@@ -465,7 +465,7 @@ async fn replica(
     let relay = Relay::new(config, store, kept, clock).unwrap();
     crate::http::serve::restore(&relay).await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
-    relay.verifier.refresh(relay.now()).await;
+    crate::callback::kept_trust::refresh_keys(&relay).await;
     let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
     assert!(has_keys, "{:?}", relay.issuers());
     Arc::new(relay)

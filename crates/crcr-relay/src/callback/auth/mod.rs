@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crcr_domain::Allowlist;
 use crcr_domain::protocol::identity::CallerIdentity;
-use crcr_github::jwks::{IssuerKeyError, IssuerKeys, REFRESH, REFRESH_AFTER_FAILURE};
+use crcr_github::jwks::{IssuerKeyError, IssuerKeys, KeyDocument};
 use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -161,7 +161,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// The keys of an issuer are fetched by its first token or by [`Verifier::keep_fresh`]. Until
+    /// The keys of an issuer are fetched by its first token or by [`Verifier::refresh`]. Until
     /// [`Verifier::set_providers`] is called, Buildkite's pipelines get a 503.
     pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
         let issuers = issuers
@@ -247,17 +247,15 @@ impl Verifier {
 
     /// Uses the keys of a JWKS document for tokens of `issuer`; returns `false` if it has no such issuer,
     /// or they aren't keys.
-    pub fn accept_keys(&self, issuer: &str, document: &[u8], now: Timestamp) -> bool {
+    pub fn accept_keys(&self, issuer: &str, document: &[u8], fetched_at: Timestamp) -> bool {
         let keys = self.issuers.get(issuer);
-        keys.is_some_and(|(_, keys)| keys.accept(document, now).is_ok())
+        keys.is_some_and(|(_, keys)| keys.accept(document, fetched_at).is_ok())
     }
 
-    /// Fetches the keys every five minutes, or sooner after a failure, forever.
-    pub async fn keep_fresh(&self, clock: impl Fn() -> Timestamp) {
-        loop {
-            let good = self.refresh(clock()).await;
-            tokio::time::sleep(if good { REFRESH } else { REFRESH_AFTER_FAILURE }).await;
-        }
+    /// The newest keys of each issuer that has some.
+    pub(crate) fn key_documents(&self) -> BTreeMap<String, KeyDocument> {
+        let issuers = self.issuers.iter();
+        issuers.filter_map(|(name, (_, keys))| Some((name.clone(), keys.document()?))).collect()
     }
 
     /// What is known of every issuer, and whether a backend of this allowlist needs it. Without an allowlist

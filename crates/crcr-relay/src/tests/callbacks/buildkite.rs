@@ -6,6 +6,7 @@ use crcr_store::read_record;
 
 use super::strangers::draft_of_the_author;
 use super::*;
+use crate::callback::kept_trust;
 use crate::limits;
 use crate::queue::handlers::{head, sweep};
 use crate::state_records;
@@ -22,7 +23,7 @@ async fn buildkite_world() -> World {
     let map = format!("file:{}", map.display());
     let world =
         World::with_issuer("https://agent.buildkite.com", &[("CI_PROVIDERS_URL", &map)]).await;
-    world.relay.refresh_providers().await;
+    kept_trust::refresh_providers(&world.relay).await;
     world
 }
 

@@ -7,6 +7,7 @@ use crcr_standin::world::Call;
 
 use super::*;
 use crate::admin::deliveries;
+use crate::callback::kept_trust;
 use crate::limits;
 use crate::warnings::{self, LastWarnings};
 
@@ -305,7 +306,7 @@ async fn keys_of_buildkite_are_missed_while_a_backend_reports_from_there_and_hol
 
     // The map isn't read yet, then it names no backend of the allowlist.
     assert_eq!(ready().await.0, StatusCode::OK);
-    assert!(world.relay.refresh_providers().await);
+    assert!(kept_trust::refresh_providers(&world.relay).await);
     let (status, body) = ready().await;
     assert_eq!(status, StatusCode::OK, "{body}");
     let buildkite = json!({
@@ -318,7 +319,7 @@ async fn keys_of_buildkite_are_missed_while_a_backend_reports_from_there_and_hol
     assert!(metrics.contains("crcr_issuers_unreachable 0"), "{metrics}");
 
     std::fs::write(&map, "buildkite: {org-1/pipe-1: Acme/Two}").unwrap();
-    assert!(world.relay.refresh_providers().await);
+    assert!(kept_trust::refresh_providers(&world.relay).await);
     // Webhooks, and reports from GitHub, are taken without them.
     let (status, body) = ready().await;
     assert_eq!(status, StatusCode::OK);

@@ -5,6 +5,7 @@ use axum::http::Request;
 use crcr_domain::checks::proof::MissingProof;
 
 use super::*;
+use crate::callback::kept_trust;
 
 /// What vLLM's reporter posts for one job of a Buildkite build. The facts are from its script
 /// `.buildkite/scripts/crcr_report.py` (commit 66ab5b0b of vllm-project/vllm).
@@ -39,7 +40,7 @@ async fn pipeline(settings: &[(&str, &str)]) -> Pipeline {
     let mut all = vec![("CI_PROVIDERS_URL", &*map)];
     all.extend(settings);
     let world = World::with_issuer("https://agent.buildkite.com", &all).await;
-    world.relay.refresh_providers().await;
+    kept_trust::refresh_providers(&world.relay).await;
     let now = world.relay.now().as_second();
     let claims = json!({
         "iss": "https://agent.buildkite.com", "aud": "pytorch-cross-repo-ci-relay", "iat": now,
@@ -88,6 +89,28 @@ async fn all_jobs_of_a_buildkite_build_are_stored_with_one_token_and_shown_as_on
     assert!(html.contains("run <bdi>89891</bdi>"), "{html}");
     assert!(html.contains(":docker: test 1") && html.contains("names no commit that exists"));
     assert_eq!(html.matches("<strong class=\"muted\">nightly</strong>").count(), 1, "one row");
+}
+
+#[tokio::test]
+async fn relay_that_starts_in_an_outage_takes_reports_by_the_keys_and_the_map_of_before() {
+    let Pipeline { world, claims, _folder: folder } = pipeline(&[]).await;
+    let map = folder.path().join("providers.yml");
+    std::fs::remove_file(&map).unwrap();
+    let map = format!("file:{}", map.display());
+    let issuers = "https://agent.buildkite.com=http://127.0.0.1:1/keys";
+    let settings = [("CI_PROVIDERS_URL", map.as_str()), ("CRCR_OIDC_ISSUERS", issuers)];
+    let world = world.restart(&settings).await;
+    assert!(!kept_trust::refresh_providers(&world.relay).await, "it can't be read");
+    let pipeline = Pipeline { world, claims, _folder: folder };
+    assert_eq!(pipeline.report(&buildkite_report("test", "success")).await, said("completed"));
+    // They serve for a day after they were fetched, also if they were restored since.
+    pipeline.world.later(Duration::from_secs(24 * 3600));
+    let mut later = pipeline.claims.clone();
+    let now = pipeline.world.relay.now().as_second();
+    (later["iat"], later["nbf"], later["exp"]) = (json!(now), json!(now), json!(now + 300));
+    let pipeline = Pipeline { claims: later, ..pipeline };
+    let (status, answer) = pipeline.report(&buildkite_report("late", "success")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
 }
 
 #[tokio::test]
