@@ -500,7 +500,7 @@ impl<'a> Truth<'a> {
     }
 
     /// Whether a run that another pull request's stands for may count all the same, because less is known of it: it has
-    /// no report and may be taken for another one, or the report of an end didn't come in.
+    /// no report and may be taken for another one, or the report of an end didn't come in, such as that of a build.
     fn may_count_others(&self, head: &str, repo: &str, newest: &NewestRuns<'_>) -> bool {
         let evidence = self.evidence(head, repo);
         let of_commit = self.lab.runs.iter().filter(|(_, run)| {
@@ -514,7 +514,8 @@ impl<'a> Truth<'a> {
         });
         left.any(|(id, run)| {
             let is_silent = self.lab.heard_at.get(id).is_none_or(|at| *at >= self.known_until);
-            is_silent || self.lacks_acknowledged_end(*id, run)
+            let may_run = run.is_foreign && !self.said_its_end(*id, run);
+            is_silent || may_run || self.lacks_acknowledged_end(*id, run)
         })
     }
 
