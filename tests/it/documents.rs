@@ -628,7 +628,7 @@ fn hud_page_lists_every_route_of_the_hud() {
 }
 
 const TABLES: &str = "<!-- The tables below are written by \
-                      `INSTA_UPDATE=always cargo test --test it action_readmes` -->\n";
+                      `INSTA_UPDATE=always cargo test --workspace --test it action_readmes` -->\n";
 
 /// The action whose page is also that of the root's `action.yml`, and what its page says about it.
 const ROOT_ACTION: (&str, &str) = (

@@ -1,7 +1,7 @@
 //! The server of the artifact benchmarks: GitHub's artifact store or a bucket, optionally with
 //! latency, TLS and connection resets.
 //!
-//! usage: cargo run -p crcr-standin --example bench_server -- github|s3 [drop] [delay-ms=N]
+//! usage: cargo run --example bench_server -- github|s3 [drop] [delay-ms=N]
 //!        [tls=CERTIFICATE,KEY] [break-mib=N]
 //!
 //! Prints the environment of a job as `NAME=value` lines and then an empty one; serves until its
