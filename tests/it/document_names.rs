@@ -1,4 +1,4 @@
-//! What a page names exists: files, paths of Rust, identifiers.
+//! What a page names exists, and is where the page says: files, paths of Rust, identifiers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -89,6 +89,31 @@ fn every_path_of_rust_on_a_page_is_defined_there() {
         .collect();
     assert!(missing.is_empty(), "nothing defines these: {missing:#?}");
     assert!(paths.len() > 10, "{}", paths.len());
+}
+
+/// `name` in `file`, `name` of `file` and `name` (`file`): a name that exists elsewhere sends the reader to the wrong file.
+#[test]
+fn every_name_that_a_page_puts_into_a_file_is_in_that_file() {
+    let pair = r"`([\w:]+)`(?:\s+(?:in|of)\s+|\s+\()`([\w./-]+\.(?:rs|sql|py|mjs|lua|sh))`";
+    let pair = Regex::new(pair).unwrap();
+    let sources = sources();
+    let has = |file: &str, name: &str| {
+        let word = Regex::new(&format!(r"\b{}\b", name.rsplit("::").next().unwrap())).unwrap();
+        let mut named = sources.iter().filter(|path| Path::new(path).ends_with(file));
+        named.any(|path| word.is_match(&text(path)))
+    };
+    let (mut seen, mut missing) = (0, Vec::new());
+    for page in pages() {
+        for found in pair.captures_iter(&without_blocks(&text(&page))) {
+            let (name, file) = (&found[1], &found[2]);
+            if !has(file, name) {
+                missing.push(format!("{page}: `{name}` isn't in `{file}`"));
+            }
+            seen += 1;
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(seen > 20, "{seen}");
 }
 
 /// A page that names a function, a type, a test, a table or a setting which is gone misleads its reader.
