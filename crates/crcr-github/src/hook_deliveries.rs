@@ -12,6 +12,8 @@ use crate::error::GithubError;
 use crate::null_as_default;
 use crate::rest::{RestRequest, encoded, response_date};
 
+/// As many attempts as GitHub lists at once.
+pub const DELIVERIES_PER_PAGE: usize = 100;
 /// The longest cursor that is sent back to GitHub, in bytes.
 const MAX_CURSOR: usize = 256;
 
@@ -53,12 +55,12 @@ pub struct HookDeliveryPage {
 }
 
 impl GithubApp {
-    /// The newest attempts, or those from `cursor` on; at most 100.
+    /// The newest attempts, or those from `cursor` on; at most [`DELIVERIES_PER_PAGE`].
     pub async fn hook_deliveries(
         &self,
         cursor: Option<&str>,
     ) -> Result<HookDeliveryPage, GithubError> {
-        let mut path = "/app/hook/deliveries?per_page=100".to_owned();
+        let mut path = format!("/app/hook/deliveries?per_page={DELIVERIES_PER_PAGE}");
         if let Some(cursor) = cursor {
             path = format!("{path}&cursor={}", encoded(cursor));
         }

@@ -11,14 +11,12 @@ use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::HttpError;
 use crate::null_as_default;
-use crate::rest::{PAGE_SIZE, RestRequest, all_pages, repo_path, response_date};
+use crate::rest::{PAGE_SIZE, RestRequest, repo_path, response_date};
 
 /// Pages of 100 runs.
 const RUN_PAGES: u32 = 10;
 /// Pages of 100 jobs.
 const JOB_PAGES: usize = 10;
-/// If this many jobs of an attempt are read, there may be more of them.
-pub const MOST_JOBS: usize = 1000;
 /// GitHub's filtered lists end after this many, and then nobody can say whether there are more.
 const LISTED_RUNS: usize = 1000;
 const WRITE: Permissions = &[("actions", "write")];
@@ -102,6 +100,7 @@ fn no_date(request: &RestRequest) -> GithubError {
 
 #[derive(Deserialize)]
 pub(crate) struct JobPage {
+    total_count: usize,
     jobs: Vec<WorkflowJob>,
 }
 
@@ -182,17 +181,29 @@ impl GithubApp {
         Ok(RunList { runs, is_complete: false, read_at })
     }
 
-    /// The jobs of an attempt of a run, at most [`MOST_JOBS`]. The attempts of a run are counted from 1.
+    /// The jobs of an attempt of a run, of which there is at least one. `None` if GitHub's list isn't whole: it has fewer
+    /// than it says that there are, or more than can be read. The attempts of a run are counted from 1.
     pub async fn jobs_of_run(
         &self,
         repo: &str,
         run_id: u64,
         attempt: u32,
-    ) -> Result<Vec<WorkflowJob>, GithubError> {
+    ) -> Result<Option<Vec<WorkflowJob>>, GithubError> {
         let (repository, attempt) = (repo_path(repo), attempt.max(1));
         let path = format!("{repository}/actions/runs/{run_id}/attempts/{attempt}/jobs");
-        let get = |request| self.read_renamed::<JobPage>(repo, request);
-        all_pages(&path, (PAGE_SIZE, JOB_PAGES), get).await
+        let mut jobs = vec![];
+        for page in 1..=JOB_PAGES {
+            let request = RestRequest::get(format!("{path}?per_page={PAGE_SIZE}&page={page}"));
+            let read: JobPage = self.read_renamed(repo, request).await?;
+            if read.jobs.is_empty() {
+                break;
+            }
+            jobs.extend(read.jobs);
+            if jobs.len() >= read.total_count {
+                return Ok(Some(jobs));
+            }
+        }
+        Ok(None)
     }
 
     /// Re-runs the failed jobs of run number `run_id`.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
-use crate::state_records;
+use crate::{limits, state_records};
 
 /// Compares them with those of the last start. Replicas that are updated one after the other store them once.
 pub async fn compare(relay: &Relay) {
@@ -18,6 +18,15 @@ pub async fn compare(relay: &Relay) {
              those of before made of them until something happens to them"
         );
     }
+}
+
+/// When open heads are evaluated once more after a change: until then a replica with the settings of before may have done
+/// the evaluations that followed.
+pub(crate) async fn evaluated_again_at(relay: &Relay) -> Result<Option<Timestamp>, StoreError> {
+    let changed: Versioned<Timestamp> =
+        relay.read_record(state_records::settings_changed_key()).await?;
+    let at = changed.value.map(|at| at + limits::ROLLOUT);
+    Ok(at.filter(|at| relay.now() < *at))
 }
 
 async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
@@ -36,6 +45,7 @@ async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
         }
         let mut batch = WriteBatch::default();
         batch.update(known, &settings, Timestamp::MAX);
+        batch.set(state_records::settings_changed_key(), &relay.now(), relay.expiry());
         // Without settings before them nothing was evaluated, or by a version that didn't store them.
         if known.value.is_some() {
             tracing::info!(

@@ -15,7 +15,7 @@ use crcr_domain::RepoName;
 use crcr_github::{GithubApp, GithubError};
 use crcr_store::{Versioned, WriteBatch};
 use jiff::Timestamp;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 
 use crate::queue::task_kind::TaskKind;
@@ -31,6 +31,8 @@ pub struct OpenDemotions {
     branch_prefix: String,
     period: Duration,
     open: RwLock<BTreeSet<RepoName>>,
+    /// Those of them that the last answer lacked.
+    missed: Mutex<BTreeSet<RepoName>>,
     refresh_now: tokio::sync::Notify,
 }
 
@@ -63,8 +65,9 @@ impl OpenDemotions {
     /// `branch`: how the names of their branches begin. Read every `period`, and when a webhook asks for it.
     pub fn new(upstream: RepoName, branch: &str, period: Duration) -> Self {
         let branch_prefix = format!("{}/", branch.trim_end_matches('/'));
-        let (open, refresh_now) = (RwLock::default(), tokio::sync::Notify::new());
-        Self { upstream, branch_prefix, period, open, refresh_now }
+        let (open, missed) = (RwLock::default(), Mutex::default());
+        let refresh_now = tokio::sync::Notify::new();
+        Self { upstream, branch_prefix, period, open, missed, refresh_now }
     }
 
     pub fn is_open(&self, repo: &RepoName) -> bool {
@@ -96,6 +99,18 @@ impl OpenDemotions {
         let repo_of = |branch: &str| RepoName::new(branch.strip_prefix(&self.branch_prefix)?).ok();
         Ok(pulls.iter().filter_map(|pull| repo_of(&pull.branch)).collect())
     }
+
+    /// Those that are open by this answer. GitHub's lists sometimes lack something, and a check run that is created can't
+    /// be taken back: so a demotion is over when two answers lack it. After the first one GitHub is asked again soon.
+    fn confirmed(&self, found: BTreeSet<RepoName>) -> BTreeSet<RepoName> {
+        let gone: BTreeSet<RepoName> = self.open.read().difference(&found).cloned().collect();
+        let before = std::mem::replace(&mut *self.missed.lock(), gone.clone());
+        let missed_once: BTreeSet<RepoName> = gone.difference(&before).cloned().collect();
+        if !missed_once.is_empty() {
+            self.refresh_now.notify_one();
+        }
+        found.union(&missed_once).cloned().collect()
+    }
 }
 
 /// Has those hold that a relay read last, until GitHub has answered.
@@ -125,7 +140,7 @@ pub async fn keep_fresh(relay: &Relay, min_pause: Duration) {
 pub async fn refresh(relay: &Relay) {
     let demotions = &relay.demotions;
     let open = match demotions.ask(&relay.app).await {
-        Ok(open) => open,
+        Ok(found) => demotions.confirmed(found),
         Err(error) => {
             tracing::warn!(error = error.with_cause(), "open demotions can't be read");
             return;

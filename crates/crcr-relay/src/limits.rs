@@ -249,6 +249,8 @@ pub(crate) const MAX_DEAD_TASKS: usize = 100_000;
 pub(crate) const MAX_PINS_LISTED: usize = 10_000;
 /// How often the pinned repositories are read to recognise one under a new name.
 pub(crate) const PINNED_NAMES_INTERVAL: Duration = Duration::from_secs(60);
+/// How long replicas with old settings may run beside those with new ones.
+pub(crate) const ROLLOUT: Duration = Duration::from_secs(30 * 60);
 /// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
 pub(crate) const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.
@@ -356,6 +358,11 @@ pub(crate) const SECRET_STORE_INTERVAL: Duration = Duration::from_secs(300);
 pub(crate) const RESTORE_PAUSE: Duration = Duration::from_secs(300);
 /// How long a restore is remembered: longer than any record that is older than it.
 pub(crate) const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
+/// How long one task reads the log, and then asks for deliveries. On AWS Lambda a handler has 40 seconds at most.
+pub(crate) const RECONCILE_READING: Duration = Duration::from_secs(20);
+pub(crate) const RECONCILE_ASKING: Duration = Duration::from_secs(15);
+/// How long one task compares open pull requests with the store.
+pub(crate) const COMPARING_HEADS: Duration = Duration::from_secs(20);
 /// The pause before the next part of a log that one task can't finish.
 pub(crate) const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crcr_github::app::Clock;
-use crcr_github::hook_deliveries::HookDelivery;
+use crcr_github::hook_deliveries::{DELIVERIES_PER_PAGE, HookDelivery};
 use crcr_github::{GithubApp, GithubError};
 use crcr_store::{
     CommitOutcome, StateStore, StoreError, Versioned, WriteBatch, decode_record, read_record,
@@ -84,7 +84,8 @@ enum NextStep {
     Ask(Versioned<RedeliveryRecord>),
 }
 
-/// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages, and asks for what is missing.
+/// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages in about [`limits::RECONCILE_READING`], and asks
+/// for what is missing.
 /// `keeps_ignored`: whether the relay keeps the webhooks of an event that cause nothing.
 pub async fn reconcile(
     app: &GithubApp,
@@ -111,6 +112,7 @@ pub async fn reconcile(
     let mut attempts =
         AttemptReader { restore, keeps_ignored, seen: HashSet::new(), settled: HashSet::new() };
     let mut open = vec![];
+    let mut is_whole = false;
     for _ in 0..limits::RECONCILE_PAGES {
         let page = match app.hook_deliveries(scan.cursor.as_deref()).await {
             // GitHub keeps its log for three days, and the relay may have been down since.
@@ -148,17 +150,25 @@ pub async fn reconcile(
         }
         let last = page.deliveries.last();
         let is_over = last.is_none_or(|attempt| attempt.delivered_at < scan.back_to);
+        // An empty page, and a full one after which there is no other, may be an answer that lacks something.
+        let is_end = page.next.is_none() && page.deliveries.len() < DELIVERIES_PER_PAGE;
+        is_whole = last.is_some() && (is_over || is_end);
         scan.cursor = page.next.filter(|_| !is_over);
-        if scan.cursor.is_none() {
+        if scan.cursor.is_none() || clock() > now + limits::RECONCILE_READING {
             break;
         }
     }
     // GitHub may stop answering before the last one: what blocks pull requests comes first.
     open.sort_by_key(|(attempt, _)| urgency(&attempt.event));
-    let is_too_much = open.len() > limits::REDELIVERIES_PER_TASK;
-    for (attempt, asked) in open.into_iter().take(limits::REDELIVERIES_PER_TASK) {
+    let begun_asking = clock();
+    let mut open = open.into_iter().take(limits::REDELIVERIES_PER_TASK + 1);
+    for (attempt, asked) in open.by_ref().take(limits::REDELIVERIES_PER_TASK) {
         ask(app, store, &attempt, asked, clock(), &mut found).await?;
+        if clock() > begun_asking + limits::RECONCILE_ASKING {
+            break;
+        }
     }
+    let is_too_much = open.next().is_some();
     found.has_pull_on_its_way |= found.asked.iter().any(|asked| asked.event == PULL_REQUEST);
     if is_too_much {
         // The same pages are read again, and what was asked for is skipped.
@@ -167,6 +177,8 @@ pub async fn reconcile(
         save(store, &known, settled_until, Some(scan), clock()).await?;
     } else {
         let until = scan.started_at - limits::RECONCILE_MARGIN;
+        // What a list that may lack something doesn't show isn't settled: it is read again.
+        let until = if is_whole { until } else { settled_until };
         let until = scan.oldest_open.map_or(until, |open| open.min(until));
         save(store, &known, until, None, clock()).await?;
         found.settled_until = Some(until);

@@ -111,6 +111,24 @@ fn add_pin(
     });
 }
 
+/// Adds the pins to a batch that were made while upstream had a former name: a backend's name that belongs to somebody
+/// else now is refused by the new one, too.
+pub(crate) async fn take_over(
+    store: &dyn StateStore,
+    former: &RepoName,
+    upstream: &RepoName,
+    batch: &mut WriteBatch,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let pins = list(store, former, limits::MAX_PINS_LISTED).await?;
+    let keys = pins.iter().map(|pin| state_records::pin_key(upstream, &pin.repo)).collect();
+    let known = read_records::<Pin>(store, keys).await?;
+    for (pin, known) in pins.iter().zip(known).filter(|(_, known)| known.value.is_none()) {
+        add_pin(batch, upstream, &known, pin, now);
+    }
+    Ok(())
+}
+
 /// Records that repository `found` has the name of `pin`, and alerts operators the first time.
 pub(crate) async fn refuse(
     relay: &Relay,

@@ -31,6 +31,12 @@ impl RestoreRecord {
         self.backup_at - limits::RECONCILE_MARGIN <= delivered_at && delivered_at < self.restored_at
     }
 
+    /// Until when a dispatch of before the restore waits: an event that GitHub delivers again may replace it.
+    pub(crate) fn holds_until(&self, dispatch: &Dispatch) -> Option<Timestamp> {
+        let is_old = dispatch.enqueued_at < self.restored_at && !dispatch.is_asked_for;
+        is_old.then(|| self.restored_at + limits::RESTORE_PAUSE)
+    }
+
     /// The time whose webhooks nobody can deliver again, because GitHub's log doesn't reach back so far.
     pub fn out_of_reach(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let oldest = now - limits::RECONCILE_BACK;

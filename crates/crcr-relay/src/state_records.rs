@@ -335,6 +335,10 @@ keys! {
     pub(crate) allowlist_key() = ["allowlist"];
     /// The settings that decide what check runs show, as they were at the last start.
     pub(crate) deciding_settings_key() = ["deciding_settings"];
+    /// When these last changed.
+    pub(crate) settings_changed_key() = ["settings_changed"];
+    /// When old results were last rolled up into days on AWS Lambda.
+    pub(crate) rolled_up_key() = ["rolled_up"];
     /// The record of the times that the store has seen.
     pub(crate) clock_key() = ["clock"];
     /// The record that `/readyz` writes to find out whether the store can be written.

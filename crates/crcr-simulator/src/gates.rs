@@ -37,6 +37,8 @@ pub(crate) struct CommitGates {
     pub(crate) frozen_until: [Option<Timestamp>; REPLICAS],
     /// Whether a replica was frozen before its next batch already.
     pub(crate) was_frozen: [bool; REPLICAS],
+    /// When each replica last got a list of pull requests of a demotion.
+    pub(crate) demotions_read_at: [Timestamp; REPLICAS],
     /// When a process last went on.
     pub(crate) thawed_at: [Option<Timestamp>; REPLICAS],
     /// Whether anything may fail.
@@ -99,6 +101,7 @@ impl CommitGates {
             reads: vec![],
             frozen_until: [None; REPLICAS],
             was_frozen: [false; REPLICAS],
+            demotions_read_at: [Timestamp::MIN; REPLICAS],
             thawed_at: [None; REPLICAS],
             faults: true,
             leases: BTreeMap::new(),

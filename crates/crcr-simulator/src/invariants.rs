@@ -123,7 +123,9 @@ impl PromiseLedger {
                 return Err(("check-run-created-twice", detail));
             }
             let (_, repo) = spelled_as_usual(&run.name);
-            if !seen.contains_key(&run.id) && truth.allowlist.is_settled_demotion(repo, truth.at) {
+            if !seen.contains_key(&run.id)
+                && truth.allowlist.is_settled_demotion(repo, truth.at, truth.demotions_read_at)
+            {
                 let detail = format!("{} at {}", run.name, short(&run.head_sha));
                 return Err(("demoted-check-run-created", detail));
             }

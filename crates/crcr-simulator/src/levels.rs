@@ -7,6 +7,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use crate::names::BACKENDS;
+use crate::truth::HANDLER;
 
 /// The one that may have an open demotion.
 pub(crate) const DEMOTED: &str = "lab/three";
@@ -101,9 +102,17 @@ impl AllowlistModel {
         repo == DEMOTED && self.was_demoted
     }
 
-    /// Whether the relay must know that the backend gets no new check runs.
-    pub(crate) fn is_settled_demotion(&self, repo: &str, now: Timestamp) -> bool {
-        let is_old = self.demoted_since.is_some_and(|since| since + CHANGE_KNOWN < now);
+    /// Whether the relay must know that the backend gets no new check runs. `read_at`: when the replica that knows least
+    /// last read which demotions are open.
+    pub(crate) fn is_settled_demotion(
+        &self,
+        repo: &str,
+        now: Timestamp,
+        read_at: Timestamp,
+    ) -> bool {
+        let is_old = self.demoted_since.is_some_and(|since| {
+            since + CHANGE_KNOWN < now && since < read_at && read_at.duration_until(now) > HANDLER
+        });
         repo == DEMOTED && is_old && self.settled_level(repo, now) == Some(3)
     }
 

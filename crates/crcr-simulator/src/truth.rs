@@ -46,6 +46,8 @@ pub(crate) struct Truth<'a> {
     /// Dispatches that GitHub once refused for good.
     pub(crate) refused: &'a BTreeSet<(String, String)>,
     pub(crate) memory: &'a MemoryStore,
+    /// When the replica that knows least last read which demotions are open.
+    pub(crate) demotions_read_at: Timestamp,
     /// When the relay sent the request that is judged, by GitHub's clock.
     pub(crate) at: Timestamp,
     /// What was acknowledged before this counts.

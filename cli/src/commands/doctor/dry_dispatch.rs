@@ -166,7 +166,7 @@ impl DryDispatch<'_> {
         let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
         let jobs = self.app.jobs_of_run(self.repository, run.id, attempt);
         let Ok(jobs) = timeout_at(end, jobs).await else { return Ok(self.unanswered(message)) };
-        let jobs = jobs?;
+        let jobs = jobs?.unwrap_or_default();
         let job = jobs.iter().find(|job| job.name == dry_dispatch::JOB_NAME);
         let name = dry_dispatch::JOB_NAME;
         Ok(match job.map(|job| job.conclusion.as_deref().unwrap_or_default()) {

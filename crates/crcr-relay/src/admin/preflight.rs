@@ -1,7 +1,6 @@
 //! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,18 +108,21 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
     found.0
 }
 
-/// Whether this machine has the address of a listener. Its port may be that of a running relay.
+/// Whether this process may listen on an address. Its port may be that of a running relay.
 async fn find_listener(address: &str) -> Result<(), String> {
     let found = tokio::net::lookup_host(address).await;
     let found = found.map_err(|error| format!("can't be resolved as HOST:PORT: {error}"))?;
-    let is_foreign = |ip: IpAddr| {
-        let bound = std::net::TcpListener::bind((ip, 0));
-        bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
-    };
-    if found.map(|address| address.ip()).all(is_foreign) {
-        return Err("isn't an address of this machine".to_owned());
+    let mut problem = "has no address".to_owned();
+    for address in found {
+        match std::net::TcpListener::bind(address).map_err(|error| (error.kind(), error)) {
+            Ok(_) | Err((ErrorKind::AddrInUse, _)) => return Ok(()),
+            Err((ErrorKind::AddrNotAvailable, _)) => {
+                "isn't an address of this machine".clone_into(&mut problem);
+            }
+            Err((_, error)) => problem = format!("can't be listened on: {error}"),
+        }
     }
-    Ok(())
+    Err(problem)
 }
 
 /// Writes what `/readyz` writes: a file of another user, or on a full disk, can be opened and read.

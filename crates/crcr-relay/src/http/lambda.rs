@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use crcr_store::WriteBatch;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,9 +27,9 @@ use crate::callback::kept_trust;
 use crate::http::http_response::{self, Refusal};
 use crate::http::{router, serve};
 use crate::queue::fact_feed;
-use crate::queue::workers::{self, WorkerTimeouts};
+use crate::queue::workers::{self, Pauses, WorkerTimeouts};
 use crate::relay::Relay;
-use crate::{demotions, limits};
+use crate::{demotions, limits, state_records, uptime};
 
 /// The sources of events that ask for the work that is due: a rule of EventBridge, and what the deployed relay's
 /// schedule sends.
@@ -38,6 +39,7 @@ pub struct LambdaRelay {
     relay: Arc<Relay>,
     router: Router,
     refreshed_at: Mutex<Option<Timestamp>>,
+    paused: Mutex<Pauses>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +121,7 @@ impl LambdaRelay {
     pub async fn new(relay: Arc<Relay>) -> Self {
         serve::restore(&relay).await;
         let router = router::public(&relay, &Arc::new(serve::hud_of(&relay)));
-        Self { relay, router, refreshed_at: Mutex::default() }
+        Self { relay, router, refreshed_at: Mutex::default(), paused: Mutex::default() }
     }
 
     /// The answer to one event, in the format of a function URL's responses.
@@ -158,21 +160,46 @@ impl LambdaRelay {
             tracing::warn!(%source, %why, "an event is neither a request nor a schedule");
             return Refusal::new(StatusCode::BAD_REQUEST, "Unknown event").into_response();
         }
+        if let Err(error) = uptime::beat(&self.relay).await {
+            tracing::warn!(%error, "it can't be written down that the relay is up");
+        }
         let tasks = self.work(limits::LAMBDA_SCHEDULED_WORK).await;
         if let Err(error) = serve::delete_all_expired(&self.relay).await {
             tracing::warn!(%error, "expired records can't be deleted");
         }
         // Last, because the results may hang. What isn't copied waits for the next event.
         let copied = timeout_at(end, fact_feed::copy_waiting(&self.relay)).await;
+        if timeout_at(end, self.roll_up_hourly()).await.is_err() {
+            tracing::warn!("old results aren't rolled up: the results are too slow for this event");
+        }
         if copied.is_err() {
             tracing::warn!("facts wait in the outbox: the results are too slow for this event");
         }
         http_response::ok(json!({ "ok": matches!(copied, Ok(Ok(()))), "tasks": tasks }))
     }
 
+    /// Processes come and go, so the store has when it was last done.
+    async fn roll_up_hourly(&self) {
+        let relay = &self.relay;
+        let last = relay.read_record::<Timestamp>(state_records::rolled_up_key()).await;
+        let last = match last {
+            Ok(last) => last,
+            Err(error) => return tracing::warn!(%error, "old results can't be rolled up"),
+        };
+        if last.value.is_some_and(|at| relay.is_recent(at, limits::RETENTION_INTERVAL)) {
+            return;
+        }
+        serve::roll_up(relay).await;
+        let mut batch = WriteBatch::default();
+        batch.update(&last, &relay.now(), relay.expiry());
+        if let Err(error) = relay.commit(batch).await {
+            tracing::warn!(%error, "it can't be written down that old results were rolled up");
+        }
+    }
+
     async fn work(&self, limit: std::time::Duration) -> usize {
         let timeouts = WorkerTimeouts { shutdown: limits::LAMBDA_GRACE, ..Default::default() };
-        workers::work_due(&self.relay, limit, timeouts).await
+        workers::work_due(&self.relay, limit, timeouts, &mut *self.paused.lock().await).await
     }
 
     /// Reads what other processes read in the background, once per period of the allowlist.

@@ -184,21 +184,23 @@ pub(crate) async fn delete_all_expired(relay: &Relay) -> Result<u64, StoreError>
 async fn roll_up_periodically(relay: &Relay) {
     loop {
         tokio::time::sleep(limits::RETENTION_INTERVAL).await;
-        let until = match prune_clock::advance(relay).await {
-            Ok(until) => until,
-            Err(error) => {
-                tracing::warn!(%error, "old results can't be rolled up");
-                continue;
-            }
-        };
-        let before = until - relay.config.results_retention;
-        match retention::roll_up(&*relay.results, before).await {
-            Ok(0) => {}
-            Ok(days) => {
-                tracing::info!(days, %before, "old results were rolled up into daily aggregates");
-            }
-            Err(error) => tracing::warn!(%error, "old results can't be rolled up"),
+        roll_up(relay).await;
+    }
+}
+
+/// Replaces old results with daily aggregates.
+pub(crate) async fn roll_up(relay: &Relay) {
+    let until = match prune_clock::advance(relay).await {
+        Ok(until) => until,
+        Err(error) => return tracing::warn!(%error, "old results can't be rolled up"),
+    };
+    let before = until - relay.config.results_retention;
+    match retention::roll_up(&*relay.results, before).await {
+        Ok(0) => {}
+        Ok(days) => {
+            tracing::info!(days, %before, "old results were rolled up into daily aggregates");
         }
+        Err(error) => tracing::warn!(%error, "old results can't be rolled up"),
     }
 }
 

@@ -26,7 +26,7 @@ struct Workers {
     running: JoinSet<Option<Timestamp>>,
     tasks: HashMap<Id, Arc<ParsedTask>>,
     busy: BusyLanes,
-    paused: HashMap<String, Pause>,
+    paused: Pauses,
     keeping: MakesWay,
     lease_outage: OutageLog,
 }
@@ -43,8 +43,12 @@ enum MakesWay {
     },
 }
 
+/// The servers of which nothing is asked, by their names.
+pub(crate) type Pauses = HashMap<String, Pause>;
+
 /// How long nothing is asked of a server.
-struct Pause {
+#[derive(Clone, Copy)]
+pub(crate) struct Pause {
     until: Timestamp,
     /// The same by a monotonic clock, so that setting back the time of day doesn't make the pause longer.
     ends: Instant,
@@ -84,13 +88,14 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTim
 }
 
 /// Works what is due, for a process that doesn't run in between. Nothing is leased any more after
-/// `limit`. Returns how many tasks were worked on.
+/// `limit`. Returns how many tasks were worked on. `paused` is what GitHub has asked for, from one time to the next.
 pub(crate) async fn work_due(
     relay: &Arc<Relay>,
     limit: Duration,
     timeouts: WorkerTimeouts,
+    paused: &mut Pauses,
 ) -> usize {
-    let mut workers = Workers::default();
+    let mut workers = Workers { paused: std::mem::take(paused), ..Workers::default() };
     let end = Instant::now() + limit;
     let mut ended_tasks = 0;
     while Instant::now() < end {
@@ -102,6 +107,7 @@ pub(crate) async fn work_due(
     }
     let still_running = workers.tasks.len();
     workers.shut_down(relay, timeouts.shutdown).await;
+    *paused = workers.paused;
     ended_tasks + still_running
 }
 
@@ -139,7 +145,7 @@ impl Workers {
     }
 
     /// Waits for running tasks, and releases those that don't end in time.
-    async fn shut_down(mut self, relay: &Relay, timeout: Duration) {
+    async fn shut_down(&mut self, relay: &Relay, timeout: Duration) {
         let running = async {
             while let Some(ended) = self.running.join_next_with_id().await {
                 self.worker_ended(relay, ended).await;
@@ -185,22 +191,30 @@ impl Workers {
             Ok((_, Some(until))) => {
                 let wait = until.duration_since(relay.now()).try_into().unwrap_or_default();
                 let pause = Pause { until, ends: Instant::now() + wait };
-                self.paused.insert(server_of(lane, &relay.config.upstream), pause);
+                let server = server_of(lane, &relay.config.upstream);
+                // What was sent before a long pause may be answered later, with a shorter one.
+                let known = self.paused.entry(server).or_insert(pause);
+                if known.until < until {
+                    *known = pause;
+                }
             }
             Ok((_, None)) => {}
-            Err(_) => {
-                settle_or_log(relay, &task, Err(TaskError::retry("the handler panicked"))).await;
-            }
+            Err(_) => settle_or_log(relay, &task, Err(stopped("the handler panicked"))).await,
         }
     }
 
-    /// Stops what still runs, and lets another process lease it at once.
-    async fn release_all(mut self, relay: &Relay) {
+    /// Stops what still runs, and lets another process lease it at once. But GitHub may have got a dispatch: that is
+    /// written down, as each further one of it starts another run.
+    async fn release_all(&mut self, relay: &Relay) {
         self.running.shutdown().await;
-        for task in self.tasks.into_values() {
+        for task in std::mem::take(&mut self.tasks).into_values() {
             let key = &task.lease.key;
             tracing::warn!(key, "released unfinished");
-            if let Err(error) = settle_with(relay, &task.lease, TaskOutcome::Release).await {
+            if let Ok(TaskKind::Dispatch { .. }) = &task.kind {
+                let end =
+                    TaskError { is_outage: true, ..stopped("it was stopped while it was sent") };
+                settle_or_log(relay, &task, Err(end)).await;
+            } else if let Err(error) = settle_with(relay, &task.lease, TaskOutcome::Release).await {
                 tracing::error!(%error, key, "can't be released; it is due when its lease ends");
             }
         }
@@ -251,17 +265,19 @@ async fn run_task(
 ) -> Option<Timestamp> {
     let result = match tokio::time::timeout(timeout, handlers::run(&relay, &task)).await {
         Ok(result) => result,
-        Err(_) => Err(TaskError {
-            may_be_applied: true,
-            ..TaskError::retry(format!(
-                "the handler took longer than {} s and was stopped before its lease ends",
-                timeout.as_secs_f64()
-            ))
-        }),
+        Err(_) => Err(stopped(&format!(
+            "the handler took longer than {} s and was stopped before its lease ends",
+            timeout.as_secs_f64()
+        ))),
     };
     let pause_until = result.as_ref().err().and_then(|error| error.retry_at);
     settle_or_log(&relay, &task, result).await;
     pause_until
+}
+
+/// The end of a handler that may have sent a request whose answer nobody reads any more.
+fn stopped(why: &str) -> TaskError {
+    TaskError { may_be_applied: true, ..TaskError::retry(why) }
 }
 
 async fn settle_or_log(relay: &Relay, task: &ParsedTask, result: Result<TaskDone, TaskError>) {

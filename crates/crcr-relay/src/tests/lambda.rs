@@ -1,15 +1,18 @@
 //! Events of AWS Lambda.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use crcr_standin::traffic::Fault;
+use crcr_standin::world::Delivery;
 use serde_json::{Value, json};
 
-use super::support::{ALL, World};
+use super::support::{ALL, NEWER, World};
 use crate::http::lambda::LambdaRelay;
-use crate::limits;
+use crate::{limits, uptime};
 
 /// The event of a function URL for a request.
 fn event(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
@@ -63,6 +66,46 @@ async fn webhook_is_dispatched_before_lambda_freezes_and_the_schedule_works_the_
     assert_eq!((status, &body["ok"]), (200, &json!(true)));
     assert!(body["tasks"].as_u64().unwrap() >= 1, "{body}");
     assert_eq!(world.dispatched(), ["acme/two"]);
+}
+
+#[tokio::test]
+async fn downtime_of_the_function_is_written_down_by_its_schedule() {
+    let world = World::new().await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let was_down = async || uptime::was_down(&world.relay, None, None).await.unwrap();
+    handle(&lambda, &schedule()).await;
+    world.later(Duration::from_secs(60));
+    handle(&lambda, &schedule()).await;
+    assert!(!was_down().await);
+    world.later(Duration::from_secs(3 * 3600));
+    handle(&lambda, &schedule()).await;
+    assert!(was_down().await);
+}
+
+#[tokio::test]
+async fn account_that_github_wants_to_rest_is_left_alone_by_the_next_event_too() {
+    let world = World::new().await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let github = &world.github.state().world;
+    let rest = Fault::Answer {
+        status: StatusCode::FORBIDDEN,
+        retry_after: Some(600),
+        body: json!({ "message": "You have exceeded a secondary rate limit" }).to_string(),
+    };
+    let dispatches: Vec<String> =
+        ALL.iter().map(|repo| format!("POST /repos/{repo}/dispatches")).collect();
+    for route in &dispatches {
+        github.fail(route, 100, rest.clone());
+    }
+    let webhook =
+        |delivery: &Delivery| event("POST", "/github/webhook", &delivery.headers(), &delivery.body);
+    assert_eq!(handle(&lambda, &webhook(&world.pull_request("opened"))).await.0, 202);
+    let asked = || dispatches.iter().map(|route| github.count(route)).sum::<usize>();
+    let before = asked();
+    assert!(before > 0);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    assert_eq!(handle(&lambda, &webhook(&world.pull_request("synchronize"))).await.0, 202);
+    assert_eq!(asked(), before);
 }
 
 #[tokio::test]

@@ -1,11 +1,15 @@
 //! Webhooks that GitHub couldn't deliver.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use crcr_github::app::Clock;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Delivery, PullRequest};
 use crcr_store::{Versioned, WriteBatch, read_record};
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
@@ -127,6 +131,55 @@ async fn webhook_is_asked_for_again_only_after_its_redelivery_failed_or_got_lost
         asked += world.reconcile().await.asked.len();
     }
     assert!((6..=11).contains(&asked), "{asked} times in three days");
+}
+
+/// GitHub's lists sometimes lack what is there.
+#[tokio::test]
+async fn webhook_is_asked_for_although_an_answer_of_the_log_was_empty() {
+    let world = World::new().await;
+    let lost = world.pull_request("opened");
+    world.lose(&lost);
+    world.later(limits::RECONCILE_INTERVAL);
+    let empty = Fault::Answer { status: StatusCode::OK, retry_after: None, body: "[]".to_owned() };
+    world.github.state().world.fail("GET /app/hook/deliveries", 1, empty);
+    let nothing = world.reconcile().await;
+    assert_eq!((nothing.read, nothing.asked), (0, vec![]));
+    assert!(nothing.settled_until.is_some(), "heads are compared all the same");
+    world.later(limits::RECONCILE_INTERVAL);
+    let asked: Vec<_> = world.reconcile().await.asked.into_iter().map(|one| one.id).collect();
+    assert_eq!(asked, [lost.id]);
+}
+
+/// Each look at the clock takes a second.
+#[tokio::test]
+async fn log_that_github_shows_slowly_is_read_in_parts_that_end_in_time() {
+    let world = World::new().await;
+    let github = world.github.state();
+    let lost = world.pull_request("opened");
+    world.lose(&lost);
+    let mut accepted = world.pull_request("opened");
+    for number in 0..2000 {
+        accepted.id = format!("accepted-{number}");
+        github.world.log_delivery(&accepted, github.clock.now(), false, 202);
+    }
+    world.later(limits::RECONCILE_MARGIN);
+    let (start, looks) = (world.relay.now(), Arc::new(AtomicI64::new(0)));
+    let clock: Clock = {
+        let looks = Arc::clone(&looks);
+        Arc::new(move || start + SignedDuration::from_secs(looks.fetch_add(1, Ordering::Relaxed)))
+    };
+    let (relay, mut parts) = (&world.relay, 0);
+    let found = loop {
+        let begun = looks.load(Ordering::Relaxed);
+        let found = reconcile(&relay.app, relay.store.as_ref(), &clock, &|_| true).await.unwrap();
+        let limit = limits::RECONCILE_READING + limits::RECONCILE_ASKING;
+        assert!(looks.load(Ordering::Relaxed) - begun < limit.as_secs().cast_signed() + 5);
+        parts += 1;
+        if found.settled_until.is_some() {
+            break found;
+        }
+    };
+    assert!(parts > 1 && found.asked.len() == 1, "{parts} parts, {:?}", found.asked);
 }
 
 #[tokio::test]

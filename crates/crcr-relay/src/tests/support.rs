@@ -144,7 +144,11 @@ impl World {
 
     /// Another process of the relay on the same store.
     pub(crate) async fn other_replica(&self) -> Arc<Relay> {
-        let config = config(&self.github, self.folder.path(), self.redis.as_ref(), &[]);
+        self.other_replica_with(&[]).await
+    }
+
+    pub(crate) async fn other_replica_with(&self, settings: &[(&str, &str)]) -> Arc<Relay> {
+        let config = config(&self.github, self.folder.path(), self.redis.as_ref(), settings);
         let (store, kept) = (Arc::clone(&self.relay.store), Arc::clone(&self.relay.results));
         replica(&self.github, config, store, kept).await
     }

@@ -130,6 +130,9 @@ impl Simulation {
             let (gates, api) = (Arc::clone(&gates), api.clone());
             Box::pin(async move {
                 let path = request.uri().path();
+                let is_of_head = |query: &str| query.contains("head=");
+                let is_demotion =
+                    path.ends_with("/pulls") && request.uri().query().is_some_and(is_of_head);
                 let is_setup = path.contains("/contents/")
                     || path.contains("/matching-refs/")
                     || path.ends_with("/pulls")
@@ -153,6 +156,10 @@ impl Simulation {
                         waiting.await.unwrap_or_else(|_| refusal(StatusCode::BAD_GATEWAY))
                     }
                 };
+                if is_demotion && response.status() == StatusCode::OK {
+                    let mut gates = gates.lock();
+                    gates.demotions_read_at[replica] = gates.now;
+                }
                 // The HTTP server would add it.
                 let date = gates.lock().now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
                 if let Ok(date) = HeaderValue::from_str(&date) {

@@ -248,6 +248,10 @@ impl Simulation {
 
     /// The simulated world, at the time of a request that the relay sent.
     pub(crate) fn truth(&self, at: Timestamp) -> Truth<'_> {
+        let gates = self.gates.lock();
+        let running = (0..REPLICAS).filter(|replica| self.replicas[*replica].is_some());
+        let read_at = running.map(|replica| gates.demotions_read_at[replica]).min();
+        let demotions_read_at = read_at.unwrap_or(Timestamp::MIN);
         Truth {
             lab: &self.lab,
             allowlist: &self.upstream.allowlist,
@@ -260,6 +264,7 @@ impl Simulation {
             answered_at: &self.ledger.answered_at,
             refused: &self.ledger.refused,
             memory: &self.memory,
+            demotions_read_at,
             at,
             known_until: at - HANDLER,
         }

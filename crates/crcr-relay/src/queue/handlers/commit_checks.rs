@@ -7,10 +7,10 @@ use crcr_store::WriteBatch;
 
 use super::head::Head;
 use super::{allowlist, promoted_backend, renamed_backend, required_dispatch};
-use crate::limits;
 use crate::queue::task_kind::{OpenHeads, TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, PullRecord};
+use crate::{deciding_settings, limits};
 
 /// Queues the evaluation of every check run that a commit has or may have of one backend.
 pub async fn of_commit(
@@ -71,6 +71,13 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
+}
+
+/// Evaluates all open heads, and once more when no replica has the settings of before any more.
+pub async fn after_change_of_settings(relay: &Relay) -> Result<TaskDone, TaskError> {
+    of_all_backends(relay).await?;
+    let again = deciding_settings::evaluated_again_at(relay).await?;
+    Ok(again.map_or(TaskDone::Finished, TaskDone::RunAgain))
 }
 
 /// Does so for the open heads of every backend that has check runs.

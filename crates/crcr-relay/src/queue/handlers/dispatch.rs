@@ -19,6 +19,7 @@ use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
+use crate::restore::RestoreRecord;
 use crate::state_records::{self, DeliveryRecord, JobRecord};
 use crate::webhook::payload::{self, ClientPayload, ProbePayload};
 use crate::{breaker, limits};
@@ -37,11 +38,13 @@ pub(crate) async fn run(
         state_records::reduced_body_key(delivery),
         state_records::delivery_key(delivery),
         backend_file::key(relay, repo),
+        state_records::restore_key(),
     ];
     let found = relay.store.records(&keys).await?;
-    let [record, pin, body, reduced_body, event, file] =
-        <[_; 6]>::try_from(found).expect("six keys");
-    let [dispatch_key, pin_key, body_key, reduced_body_key, event_key, file_key] = keys;
+    let [record, pin, body, reduced_body, event, file, restore] =
+        <[_; 7]>::try_from(found).expect("seven keys");
+    let [dispatch_key, pin_key, body_key, reduced_body_key, event_key, file_key, restore_key] =
+        keys;
     let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
     let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
     let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
@@ -53,6 +56,12 @@ pub(crate) async fn run(
         }
         return Ok(TaskDone::Finished);
     };
+    let restore: Versioned<RestoreRecord> = decode_record(restore_key, restore)?;
+    if let Some(until) = restore.value.and_then(|restore| restore.holds_until(dispatch))
+        && relay.now() < until
+    {
+        return Ok(TaskDone::RunAgain(until));
+    }
     let event: Versioned<DeliveryRecord> = decode_record(event_key, event)?;
     if let Some(by) = event.value.and_then(|event| event.superseded_by)
         && !dispatch.is_asked_for

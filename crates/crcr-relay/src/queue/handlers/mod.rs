@@ -96,7 +96,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
         TaskKind::AfterRestore => after_restore::run(relay).await,
-        TaskKind::AllChecks => commit_checks::of_all_backends(relay).await,
+        TaskKind::AllChecks => commit_checks::after_change_of_settings(relay).await,
         TaskKind::Confirm { delivery, repo } => confirm::run(relay, delivery, repo).await,
         TaskKind::ProbeEnded { delivery, repo } => probe::ended(relay, delivery, repo).await,
         TaskKind::Bisect { repo, workflow, job, bad_sha } => {

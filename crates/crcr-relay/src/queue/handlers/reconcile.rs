@@ -50,8 +50,10 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     batch.set(since.key, &since_at, now + limits::UPSTREAM_MEMORY);
     relay.commit(batch).await?;
     let mut is_last = false;
-    let end = next_page + limits::OPEN_PULL_PAGES;
-    for page in next_page..end {
+    let mut end = next_page;
+    while end < next_page + limits::OPEN_PULL_PAGES {
+        let page = end;
+        end += 1;
         let pulls = relay.app.open_pulls(upstream.as_str(), page).await?;
         is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
         for pull in pulls {
@@ -62,7 +64,7 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
                 make_up(relay, &pull, &missing, since_at).await?;
             }
         }
-        if is_last {
+        if is_last || relay.now() > now + limits::COMPARING_HEADS {
             break;
         }
     }

@@ -11,7 +11,7 @@ use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
-use crcr_github::runs::{MOST_JOBS, RunList, WorkflowJob, WorkflowRun};
+use crcr_github::runs::{RunList, WorkflowJob, WorkflowRun};
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch};
 use jiff::{SignedDuration, Timestamp};
 
@@ -535,10 +535,15 @@ async fn note_failed_jobs(
         let known = before.iter().find(same).and_then(|known| known.failed_jobs.clone());
         let failed = match run.id.parse() {
             Ok(number) if run.state.has_failed() && known.is_none() => {
-                jobs_of_run(relay, dispatch, number, run.attempt).await?.map(|jobs| {
-                    let failed = jobs.into_iter().filter(|job| !ended_well(job));
-                    failed.map(|job| job.id).collect()
-                })
+                let jobs = jobs_of_run(relay, dispatch, number, run.attempt).await?;
+                let failed: Vec<u64> = jobs
+                    .into_iter()
+                    .flatten()
+                    .filter(|job| !ended_well(job))
+                    .map(|job| job.id)
+                    .collect();
+                // A run fails by one of its jobs, so a list without one is older than its end.
+                (!failed.is_empty()).then_some(failed)
             }
             _ => known,
         };
@@ -560,7 +565,7 @@ async fn jobs_of_run(
     attempt: u32,
 ) -> Result<Option<Vec<WorkflowJob>>, TaskError> {
     match relay.app.jobs_of_run(dispatch.repo.as_str(), run_id, attempt).await {
-        Ok(jobs) => Ok((jobs.len() < MOST_JOBS).then_some(jobs)),
+        Ok(jobs) => Ok(jobs),
         Err(error) if is_passing(&error) => Err(error.into()),
         Err(_) => Ok(None),
     }

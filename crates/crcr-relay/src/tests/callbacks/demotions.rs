@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use crcr_domain::Level;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::PullRequest;
@@ -30,6 +31,13 @@ fn demotion(head_repository: &str) -> PullRequest {
         labels: ["crcr-auto-demotion".to_owned()].into(),
         ..PullRequest::from_fork(50, UPSTREAM, NEWER, jiff::Timestamp::UNIX_EPOCH)
     }
+}
+
+/// Closes it, and has the relay ask GitHub twice, as it does before it takes a demotion for over.
+async fn close(world: &World) {
+    world.github.state().world.close_pull(UPSTREAM, 50);
+    demotions::refresh(&world.relay).await;
+    demotions::refresh(&world.relay).await;
 }
 
 /// Opens it, and has the relay ask GitHub.
@@ -83,8 +91,7 @@ async fn check_runs_that_have_begun_are_ended_during_a_demotion() {
 async fn closed_demotion_gives_the_check_runs_back() {
     let world = world().await;
     demote(&world, demotion(UPSTREAM)).await;
-    world.github.state().world.close_pull(UPSTREAM, 50);
-    demotions::refresh(&world.relay).await;
+    close(&world).await;
     run_three(&world).await;
     assert_eq!(of_three(&world).len(), 2);
 }
@@ -113,8 +120,7 @@ async fn run_that_ended_during_a_demotion_is_shown_when_that_is_closed() {
     demote(&world, demotion(UPSTREAM)).await;
     run_three(&world).await;
     assert_eq!(of_three(&world), []);
-    world.github.state().world.close_pull(UPSTREAM, 50);
-    demotions::refresh(&world.relay).await;
+    close(&world).await;
     world.wait(Duration::from_secs(300)).await;
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
@@ -127,8 +133,7 @@ async fn demotion_that_is_closed_during_a_restart_gives_the_check_runs_back() {
     run_three(&world).await;
     assert_eq!(of_three(&world), []);
     let world = world.restart(&[]).await;
-    world.github.state().world.close_pull(UPSTREAM, 50);
-    demotions::refresh(&world.relay).await;
+    close(&world).await;
     world.wait(Duration::from_secs(300)).await;
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
@@ -150,16 +155,30 @@ async fn closed_demotion_gives_the_check_runs_back_although_another_replica_hear
     let mut other = world.other_replica().await;
     demotions::refresh(&other).await;
     run_three(&world).await;
-    world.github.state().world.close_pull(UPSTREAM, 50);
-    demotions::refresh(&world.relay).await;
+    close(&world).await;
     std::mem::swap(&mut world.relay, &mut other);
     world.later(Duration::from_secs(300));
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(of_three(&world), [], "it has evaluated them by what it knew");
-    demotions::refresh(&world.relay).await;
+    close(&world).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
+}
+
+/// GitHub's lists sometimes lack what is there.
+#[tokio::test]
+async fn one_empty_answer_ends_no_demotion() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    let empty = Fault::Answer { status: StatusCode::OK, retry_after: None, body: "[]".to_owned() };
+    world.github.state().world.fail(REFS, 1, empty);
+    demotions::refresh(&world.relay).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+    demotions::refresh(&world.relay).await;
+    world.work().await;
+    assert_eq!(of_three(&world), []);
 }
 
 #[tokio::test]

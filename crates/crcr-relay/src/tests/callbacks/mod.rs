@@ -30,7 +30,7 @@ use crcr_domain::protocol::callback::ReportDetails;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
 use crcr_results::Results as _;
-use crcr_standin::runs::Run;
+use crcr_standin::runs::{Job, Run};
 use crcr_standin::traffic::Fault;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -38,6 +38,8 @@ use serde_json::{Value, json};
 use super::support::{HEAD, NEWER, UPSTREAM, World};
 
 const RUN: u64 = 9000;
+/// The number of the reporting job's check run.
+const CHECK_RUN: u64 = 77;
 
 /// A downstream run that received a dispatch.
 pub(crate) struct Downstream {
@@ -81,7 +83,7 @@ impl Downstream {
             "schema_version": "1", "status": status, "conclusion": conclusion, "name": "CI",
             "url": format!("https://github.com/{}/actions/runs/{}", self.repo, self.run),
             "run_id": self.run.to_string(), "run_attempt": self.attempt.to_string(),
-            "job_name": self.job, "check_run_id": "77",
+            "job_name": self.job, "check_run_id": CHECK_RUN.to_string(),
             "started_at": conclusion.is_none().then_some(now),
             "completed_at": conclusion.is_some().then_some(now),
         });
@@ -99,7 +101,16 @@ impl Downstream {
     /// The run and its job end in this way.
     pub(crate) async fn complete(&self, world: &World, conclusion: &str) {
         self.on_github(world, "completed", Some(conclusion));
+        self.job_on_github(world, conclusion);
         self.start_and_end(world, conclusion).await;
+    }
+
+    /// GitHub lists the job that reports, which has ended like this.
+    fn job_on_github(&self, world: &World, conclusion: &str) {
+        let runs = &world.github.state().runs;
+        let job = runs.add_job(self.run, self.job);
+        let conclusion = Some(conclusion.to_owned());
+        runs.update_job(&Job { check_run_id: CHECK_RUN, conclusion, ..job });
     }
 
     pub(crate) async fn start_and_end(&self, world: &World, conclusion: &str) {
@@ -116,6 +127,7 @@ impl Downstream {
     /// The run and its job, which has started before, end in this way.
     pub(crate) async fn finish(&self, world: &World, conclusion: &str) {
         self.on_github(world, "completed", Some(conclusion));
+        self.job_on_github(world, conclusion);
         self.end(world, conclusion).await;
     }
 
@@ -349,6 +361,19 @@ async fn check_of_a_silent_backend_follows_a_setting_that_changes_at_a_restart()
     let world = world.restart(&[("CRCR_SILENT_L4", "timed_out")]).await;
     world.work().await;
     assert_eq!(written(&world), before, "nothing has changed");
+}
+
+/// Replicas are replaced one after the other.
+#[tokio::test]
+async fn check_follows_a_changed_setting_although_a_replica_with_the_old_one_was_asked() {
+    let mut world = World::new().await.opened("acme/four").await.0;
+    world.work_after(Duration::from_secs(2 * 3600 + 1)).await;
+    let new = world.other_replica_with(&[("CRCR_SILENT_L4", "timed_out")]).await;
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
+    world.relay = new;
+    world.work_after(crate::limits::ROLLOUT).await;
+    assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("timed_out"))]);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A repository name on the allowlist that somebody else registers again.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
@@ -44,6 +46,23 @@ async fn push_new_head(world: &World, head: char) -> String {
     world.send(&delivery).await;
     world.settle().await;
     delivery.id
+}
+
+#[tokio::test]
+async fn re_registered_name_gets_nothing_after_upstream_got_another_name() {
+    let world = World::new().await;
+    world.github.state().world.add_repo(FOUR);
+    open(&world).await(FOUR);
+    register_anew(&world);
+    let (to, state) = ("acme/main", Arc::clone(world.github.state()));
+    state.world.rename_repo(UPSTREAM, to);
+    let world = world.restart(&[("UPSTREAM_REPO", to)]).await;
+    state.world.change_pull(to, 7, |pull| pull.head_sha = "b".repeat(40));
+    let payload = state.pull_request_payload(to, 7, "synchronize");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    let dispatched = world.dispatched();
+    assert!(!dispatched.is_empty() && !dispatched.contains(&FOUR.to_owned()), "{dispatched:?}");
 }
 
 #[tokio::test]

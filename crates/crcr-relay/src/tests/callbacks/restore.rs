@@ -1,6 +1,7 @@
 //! The store is put back to a backup: nothing is decided from what it doesn't know, and what it lacks is fetched or
 //! named.
 
+use crcr_standin::traffic::Fault;
 use crcr_standin::world::Delivery;
 
 use super::*;
@@ -106,6 +107,23 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
     let job = checks(&world).into_iter().find(|(name, ..)| name == JOB).unwrap();
     assert_eq!(job.2.as_deref(), Some("success"));
+}
+
+/// The backup's task was due at once.
+#[tokio::test]
+async fn dispatch_that_waited_at_the_backup_waits_for_what_github_delivers_again() {
+    let world = World::new().await;
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(502));
+    deliver(&world, &world.pull_request("opened")).await;
+    world.work().await;
+    world.dispatched();
+    let backup = world.backup();
+    world.later(HOUR);
+    let (world, _) = world.restore(backup, &[]).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    world.wait(limits::RESTORE_PAUSE).await;
+    assert!(world.dispatched().contains(&"acme/two".to_owned()));
 }
 
 /// GitHub counts them as delivered.

@@ -209,6 +209,29 @@ async fn failure_whose_jobs_github_does_not_show_is_not_replaced_by_another_pull
     assert_eq!(ended_after(&world, 5 * MINUTE).await.as_deref(), Some("failure"));
 }
 
+/// GitHub's lists sometimes lack what is there.
+#[tokio::test]
+async fn list_that_lacks_the_jobs_of_a_failed_run_lets_no_other_pull_request_replace_it() {
+    for count in [0, 2] {
+        let (world, four) = World::listening(&[]).await.opened("acme/four").await;
+        four.on_github(&world, "completed", Some("failure"));
+        for number in [77, 999] {
+            job_on_github(&world, RUN, number, "failure");
+        }
+        let body = json!({ "total_count": count, "jobs": [] }).to_string();
+        let empty = Fault::Answer { status: StatusCode::OK, retry_after: None, body };
+        world.github.state().traffic.fail("run-jobs", 1, empty);
+        four.start_and_end(&world, "failure").await;
+        world.wait(5 * MINUTE).await;
+        stranger(&world, "opened", HEAD).await;
+        world.settle().await;
+        let strangers = received(&world)("acme/four").in_run(RUN + 1);
+        strangers.complete(&world, "success").await;
+        let end = ended_after(&world, 5 * MINUTE).await;
+        assert_eq!(end.as_deref(), Some("failure"), "of {count}");
+    }
+}
+
 /// A push's jobs have no check runs.
 #[tokio::test]
 pub(crate) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_at_its_commit() {
