@@ -366,7 +366,6 @@ impl GeneratedMonth<'_> {
             phase: phase.map(str::to_owned),
             tests: Some(test_counts(failing)),
             failed_tests,
-            artifact_url: (failing > 0).then(|| format!("{url}#artifacts")),
             url: Some(url),
             environment: backend.environment.map(str::to_owned),
             ..ReportDetails::default()

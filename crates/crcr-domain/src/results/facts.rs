@@ -120,6 +120,13 @@ names! {
     }
 }
 
+impl DispatchFactStatus {
+    /// Whether the dispatch came to nothing, though neither the backend nor a newer head wanted it so.
+    pub fn came_to_nothing(self) -> bool {
+        !matches!(self, Self::LeftOut | Self::Queued | Self::Sent | Self::Superseded)
+    }
+}
+
 impl From<&DispatchStatus> for DispatchFactStatus {
     fn from(status: &DispatchStatus) -> Self {
         match status {

@@ -186,7 +186,7 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     let all: ResultTotals = total(&days);
     let refused = reports.outcomes.iter().filter(|(outcome, _)| is_refusal(outcome));
     let refused = refused.map(|(_, count)| count).sum();
-    let lost = all.statuses.iter().filter(|(status, _)| is_lost(**status));
+    let lost = all.statuses.iter().filter(|(status, _)| status.came_to_nothing());
     let lost: BTreeMap<_, _> = lost.map(|(status, count)| (*status, *count)).collect();
     let is_queued = all.statuses.contains_key(&DispatchFactStatus::Queued);
     let from = if lost.is_empty() { span.from.max(hud.now() - LONGEST_QUEUE) } else { span.from };
@@ -225,14 +225,8 @@ async fn newest_report(hud: &Hud, from: Timestamp) -> Result<Option<Timestamp>, 
     Ok(newest.first().map(|report| report.at))
 }
 
-/// Whether a dispatch came to nothing, and not because the backend or a newer head wanted it so.
-pub(crate) fn is_lost(status: DispatchFactStatus) -> bool {
-    use DispatchFactStatus::{LeftOut, Queued, Sent, Superseded};
-    !matches!(status, LeftOut | Queued | Sent | Superseded)
-}
-
 fn lost_dispatches(sent: Vec<DispatchFact>) -> Vec<LostDispatch> {
-    let lost = sent.into_iter().rev().filter(|sent| is_lost(sent.status)).take(MAX_LOST);
+    let lost = sent.into_iter().rev().filter(|sent| sent.status.came_to_nothing()).take(MAX_LOST);
     lost.map(|sent| LostDispatch {
         repo: sent.repo,
         upstream: sent.upstream,

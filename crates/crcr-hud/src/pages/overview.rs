@@ -16,7 +16,6 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{amount, evidence_path, measured};
-use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
 use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
@@ -62,7 +61,7 @@ pub(crate) struct BackendRow {
     pub(crate) sentence: String,
     /// The criteria of its level that aren't met.
     pub(crate) failing: Vec<CriterionEvidence>,
-    /// The span that the criteria are of, whichever the rates are of.
+    /// The time span of the criteria; the rates may have another one.
     pub(crate) reviewed_from: Option<Timestamp>,
     pub(crate) reviewed_to: Option<Timestamp>,
     /// The page with the evidence.
@@ -272,7 +271,7 @@ pub(crate) fn backend_standing(
 ) -> BackendStanding {
     let fails = standing.is_some_and(|one| one.verdict == Some(CriterionVerdict::NotMet));
     let silent = worth.outcomes.is_empty() && worth.running == 0 && !fails;
-    if silent && tally.statuses.keys().any(|status| is_lost(*status)) {
+    if silent && tally.statuses.keys().any(|status| status.came_to_nothing()) {
         return BackendStanding::Silent;
     }
     match standing {
