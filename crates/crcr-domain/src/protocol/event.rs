@@ -1,4 +1,5 @@
-//! Upstream events. GitHub's webhook JSON is converted here and used nowhere else.
+//! Upstream events. The webhooks that cause dispatches are converted here; the few that only note something are read where
+//! that is noted.
 //!
 //! Protocol: <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 
@@ -455,6 +456,6 @@ fn message_texts(commit: Option<raw::HeadCommit>) -> String {
 }
 
 fn not_a_sha(event: &str, field: &str) -> EventError {
-    let reason = format!("`{field}` is not 40 hexadecimal digits");
+    let reason = format!("`{field}` isn't a commit id of 40 or 64 hexadecimal digits");
     EventError::Shape { event: event.to_owned(), reason }
 }
