@@ -45,7 +45,7 @@ pub struct CheckRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRunOutput {
     pub title: String,
-    /// Markdown, at most 65,535 characters.
+    /// Markdown, at most 65,535 bytes: see `SUMMARY_BYTES` in `checks/check_run.rs`.
     pub summary: String,
 }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crcr_github::http::RetryPolicy;
 
-/// The largest webhook that GitHub sends.
+/// The largest webhook that GitHub sends: <https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap>
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
 /// As large as the deployed HUD takes a result. A thousand failing tests with their stack traces can have more than 1 MiB.
 pub(crate) const CALLBACK_BYTES: usize = FORWARD_BYTES;
 pub(crate) const ADMIN_BYTES: usize = 64 * 1024;
 /// The largest result from another relay, and to an external HUD.
 pub(crate) const FORWARD_BYTES: usize = 2 * 1024 * 1024;
-/// How many of these the fields around a report may take.
+/// How many bytes of [`FORWARD_BYTES`] the fields around a report may take.
 pub(crate) const FORWARD_ENVELOPE_BYTES: usize = 1024;
 pub(crate) const ALLOWLIST_BYTES: usize = 1024 * 1024;
 /// The memory of all bodies together: eight of the largest webhooks, or all [`MAX_CONNECTIONS`] with 256 KiB.
@@ -48,6 +48,7 @@ pub(crate) const CONNECTION_LIFE: Duration = Duration::from_secs(3600);
 pub(crate) const DELIVERY_CHARS: usize = 100;
 /// The largest webhook in a `client_payload`, in bytes, with `<`, `>` and `&` counted as six. GitHub
 /// accepts 65,535 characters; the rest is for the delivery, the callback token and the callback URL.
+/// <https://docs.github.com/en/rest/repos/repos#create-a-repository-dispatch-event>
 pub(crate) const PAYLOAD_BYTES: usize = 60_000;
 
 /// How many reports one run may send at once, in one of its attempts: the start and the end of four full
@@ -121,6 +122,7 @@ pub(crate) const LOGS_PER_DAY: u64 = 5_000;
 pub(crate) const UNLISTED_LOGS_PER_DAY: u64 = 20;
 
 /// How long records are kept: a workflow can be re-run for 30 days.
+/// <https://docs.github.com/en/actions/how-tos/manage-workflow-runs/re-run-workflows-and-jobs>
 pub(crate) const RECORD_RETENTION: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
 pub(crate) const BODY_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -258,8 +260,9 @@ pub(crate) const LAMBDA_SCHEDULED_WORK: Duration = Duration::from_secs(40);
 /// How long after its start a schedule event still copies facts.
 pub(crate) const LAMBDA_SCHEDULED: Duration = Duration::from_secs(56);
 /// The largest answer; Lambda takes 6 MB, in JSON and perhaps Base64.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
 pub(crate) const LAMBDA_ANSWER_BYTES: usize = 4 << 20;
-/// How long a request and a schedule event then wait for tasks that still run.
+/// How long an invocation on Lambda waits for running tasks after [`LAMBDA_WORK`] or [`LAMBDA_SCHEDULED_WORK`].
 pub(crate) const LAMBDA_GRACE: Duration = Duration::from_secs(4);
 /// How long the first response waits for the allowlist. GitHub waits ten seconds for a response.
 pub(crate) const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ use crate::runner::Runner;
 
 /// A shorter session could expire during a long upload again.
 const SESSION_SECONDS: u32 = 3600;
-/// For one exchange with all its tries, of which the uploads that wait for it begin several.
+/// The time for one exchange including its retries. Uploads that wait for credentials may begin several.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// One try of an exchange takes no longer.
 const SHORTEST_EXCHANGE: Duration = Duration::from_secs(10);

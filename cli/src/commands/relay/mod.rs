@@ -131,7 +131,7 @@ async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, 
     relay::open_beside(&url).await.map_err(store_failure)
 }
 
-/// Whether there can be a database. An empty file would become one, of which a command says that nothing is in it.
+/// Whether the file can be a database. SQLite would turn an empty file into one, and the command would report an empty store.
 fn has_bytes(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.len() > 0)
 }

@@ -126,7 +126,7 @@ fn shift_of(words: &[ShellWord], loops: usize) -> usize {
     }
 }
 
-/// The parameters that words of a command are, of which the first has this number.
+/// The parameters that these words become; the first word is parameter number `first`.
 pub fn parameters(words: &[ShellWord], first: usize, text: &StrangerText<'_>) -> ShellParameters {
     let mut found = ShellParameters::new();
     for (at, word) in words.iter().take(MAX_PARTS).enumerate() {

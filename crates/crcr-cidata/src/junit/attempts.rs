@@ -13,8 +13,7 @@ use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 /// The class that xcbeautify gives all tests of Swift Testing, whose names are those of functions in any suite.
 const SWIFT_TESTING: &str = "SwiftTesting";
 
-/// As many tests of pytest that are all there equally often ran on each worker of `--dist each`. Fewer may all have failed
-/// and run again.
+/// From this many tests on that all ran equally often, pytest ran with `--dist each`; fewer may have failed and run again.
 const LEAST_TESTS_OF_EACH: usize = 5;
 
 /// More details of one test are dropped.

@@ -362,8 +362,8 @@ pub(crate) fn without_versions_of_kotlin(name: &str) -> Option<String> {
     Some(format!("{test}[{}]", parts.collect::<Vec<_>>().join(", ")))
 }
 
-/// cargo2junit numbers the programs of tests, of which a new crate is one more: the suite `cargo test #3` is of the package
-/// `testsuite/cargo test #3`.
+/// cargo2junit numbers test programs, and a new crate shifts the numbers: `cargo test #3` becomes `cargo test` if its
+/// package is `testsuite/cargo test #3`.
 pub(crate) fn without_program<'a>(name: &'a str, package: Option<&str>) -> Option<&'a str> {
     let (plain, number) = name.rsplit_once(" #")?;
     let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());

@@ -31,8 +31,8 @@ pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(80).chain(['…']).collect()
 }
 
-/// The result that `status`, `result` and `outcome` state, of which most tools of JUnit write none, and that each test of
-/// TRX has: its words are the `TestOutcome` of vstest, and those of other tools.
+/// The result in `status`, `result` or `outcome`. Most JUnit tools don't write it; every TRX test has it (vstest's
+/// `TestOutcome`).
 pub(crate) fn status_result(value: &str) -> Option<TestResult> {
     // `failed: assertion`, `errored`, `UNEXPECTED_SUCCESS`, `Timed out`
     const STARTS: [(&str, TestResult); 25] = [

@@ -106,8 +106,7 @@ impl<R: Read> Read for Utf16Reader<R> {
     }
 }
 
-/// One log of a folder or an archive, of which GitHub's has a file for each job, and a folder with one for each
-/// step.
+/// One log of a folder or an archive. GitHub's archive has a file for each job, and a folder with a file for each step.
 pub struct LogSource {
     /// Its name inside, as it is shown.
     pub name: String,

@@ -257,8 +257,8 @@ fn verdict_without_evidence(
     if let Some(waiting) = counted().rev().find(|dispatch| dispatch.waits()) {
         return shows(HeadState::Queued, waiting.waiting_reason());
     }
-    // Of several of one kind the newest; but somebody else's draft, or one that is closed, doesn't hide why another pull
-    // request isn't tested.
+    // The newest dispatch of the most important kind. Another author's draft, or a closed pull request, doesn't hide why this
+    // one isn't tested.
     let rank = |one: &&HeadDispatch<'_>| (one.silence_kind(), !one.is_abandoned, !one.is_strangers);
     let dispatch = counted().max_by_key(rank)?;
     // A required check that was skipped lets the commit be merged, and it may become a head again.
