@@ -21,6 +21,7 @@ use serde::Deserialize;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::state_records;
+use crate::webhook::repository::WebhookRepository;
 
 /// The shortest pause between two reads, because anybody can cause webhooks.
 pub const MIN_PAUSE: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ pub struct OpenDemotions {
 /// The webhook of a pull request, as far as it tells of a demotion.
 #[derive(Deserialize)]
 struct PullWebhook {
-    repository: Repository,
+    repository: WebhookRepository,
     pull_request: PullRequest,
 }
 
@@ -53,12 +54,7 @@ struct Head {
     #[serde(rename = "ref")]
     branch: String,
     /// `None` when it was deleted.
-    repo: Option<Repository>,
-}
-
-#[derive(Deserialize)]
-struct Repository {
-    full_name: String,
+    repo: Option<WebhookRepository>,
 }
 
 impl OpenDemotions {
@@ -85,7 +81,7 @@ impl OpenDemotions {
         let Ok(webhook) = serde_json::from_slice::<PullWebhook>(body) else { return };
         let head = webhook.pull_request.head;
         let is_upstream =
-            |repo: &Repository| repo.full_name.eq_ignore_ascii_case(self.upstream.as_str());
+            |repo: &WebhookRepository| repo.full_name.eq_ignore_ascii_case(self.upstream.as_str());
         if is_upstream(&webhook.repository)
             && head.repo.as_ref().is_some_and(is_upstream)
             && head.branch.starts_with(&self.branch_prefix)

@@ -126,12 +126,8 @@ fn cut(text: &str) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::row;
     use super::*;
-
-    fn row(event: &str, payload: &Value) -> WebhookRow {
-        let at = "2026-09-01T00:00:00Z".parse().unwrap();
-        WebhookRow::new(event, "d", at, payload.to_string().as_bytes()).unwrap()
-    }
 
     #[test]
     fn ended_job_says_how_long_it_waited_on_which_runner_and_how_long_it_ran() {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::part;
 use super::webhook::{WebhookRow, cut};
 
 /// More labels aren't read.
@@ -98,10 +99,6 @@ struct LabelFields<'a> {
     name: Option<&'a RawValue>,
 }
 
-fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
-    serde_json::from_str(field?.get()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -109,8 +106,7 @@ mod tests {
     use super::*;
 
     fn row(payload: &Value) -> WebhookRow {
-        let at = "2026-09-01T00:00:00Z".parse().unwrap();
-        WebhookRow::new("pull_request", "d", at, payload.to_string().as_bytes()).unwrap()
+        super::super::row("pull_request", payload)
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::part;
 use super::webhook::{WebhookRow, cut};
 use crate::text::pull_request_of_title;
 
@@ -239,10 +240,6 @@ struct JobStep<'a> {
     conclusion: Option<&'a RawValue>,
 }
 
-fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
-    serde_json::from_str(field?.get()).ok()
-}
-
 /// A commit of a branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BranchCommit {
@@ -325,12 +322,8 @@ pub fn changed_files(row: &WebhookRow) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::row;
     use super::*;
-
-    fn row(event: &str, payload: &Value) -> WebhookRow {
-        let at = "2026-09-01T00:00:00Z".parse().unwrap();
-        WebhookRow::new(event, "d", at, payload.to_string().as_bytes()).unwrap()
-    }
 
     #[test]
     fn conclusion_of_github_becomes_a_state() {

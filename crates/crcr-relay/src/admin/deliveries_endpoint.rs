@@ -17,7 +17,6 @@ use super::dead_letters::discard_of_repository;
 use super::deliveries::{DeliveryBoard, discard, redeliver, redeliver_all, requeue_dead_letter};
 use super::{operators, pages};
 use crate::http::http_response::{self, Refusal};
-use crate::limits;
 use crate::relay::Relay;
 
 const INVALID_LIMIT: &str = "`limit` isn't a whole number: expected 1 to 500";
@@ -141,17 +140,9 @@ pub(crate) async fn change(
     State(relay): State<Arc<Relay>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let (head, body) = request.into_parts();
-    operators::check_origin(&head.headers)?;
-    let body = http_response::body(body, limits::ADMIN_BYTES).await?;
-    let request: DeliveryRequest = serde_json::from_slice(&body).map_err(|error| {
-        let detail = format!(
-            "The body is neither {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` is \
-             optional) nor {{\"discard\": KEY}} nor {{\"discard_repository\": \
-             \"OWNER/REPO\"}}: {error}"
-        );
-        Refusal::new(StatusCode::BAD_REQUEST, detail)
-    })?;
+    let expected = "The body is neither {\"delivery\": ID, \"repo\": \"OWNER/REPO\"} (`repo` is optional) nor \
+                    {\"discard\": KEY} nor {\"discard_repository\": \"OWNER/REPO\"}";
+    let request: DeliveryRequest = operators::json_body(request, expected).await?;
     let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
     let (what, count) = match request {
         DeliveryRequest::Redeliver { delivery, repo } => {

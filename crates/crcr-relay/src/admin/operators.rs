@@ -19,9 +19,11 @@ use crcr_github::is_loopback;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::{HOME, pages::login};
-use crate::http::http_response::{Refusal, not_found};
+use crate::http::http_response::{self, Refusal, not_found};
+use crate::limits;
 use crate::relay::Relay;
 
 const COOKIE: &str = "crcr_admin";
@@ -158,6 +160,18 @@ pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(StatusCode::FORBIDDEN, "Another site's request"))
+}
+
+/// What an operator's program sends as JSON. `expected` says which shape that has.
+pub(crate) async fn json_body<T: DeserializeOwned>(
+    request: Request,
+    expected: &str,
+) -> Result<T, Refusal> {
+    let (head, body) = request.into_parts();
+    check_origin(&head.headers)?;
+    let body = http_response::body(body, limits::ADMIN_BYTES).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}")))
 }
 
 /// It isn't `Debug`, so that the token can't be printed.

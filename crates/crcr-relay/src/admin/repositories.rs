@@ -35,13 +35,8 @@ pub(crate) async fn confirm(
     State(relay): State<Arc<Relay>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let (head, body) = request.into_parts();
-    operators::check_origin(&head.headers)?;
-    let body = http_response::body(body, limits::ADMIN_BYTES).await?;
-    let given: Confirmation = serde_json::from_slice(&body).map_err(|error| {
-        let expected = "expected {\"repo\": \"OWNER/REPO\", \"repository_id\": NUMBER}";
-        Refusal::new(StatusCode::BAD_REQUEST, format!("{expected}: {error}"))
-    })?;
+    let expected = "expected {\"repo\": \"OWNER/REPO\", \"repository_id\": NUMBER}";
+    let given: Confirmation = operators::json_body(request, expected).await?;
     let pin = confirm_pin(&relay, &given).await?;
     Ok(http_response::ok(json!({ "ok": true, "repository": pin })))
 }

@@ -7,6 +7,7 @@ use crcr_store::{StoreError, WriteBatch};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::repository::WebhookRepository;
 use crate::limits;
 use crate::queue::handlers::runs;
 use crate::queue::task_kind::TaskKind;
@@ -14,13 +15,8 @@ use crate::relay::Relay;
 
 #[derive(Deserialize)]
 struct RawEvent {
-    repository: RawRepository,
+    repository: WebhookRepository,
     workflow_run: RawRun,
-}
-
-#[derive(Deserialize)]
-struct RawRepository {
-    full_name: String,
 }
 
 #[derive(Deserialize)]
@@ -31,7 +27,8 @@ struct RawRun {
     created_at: Timestamp,
 }
 
-/// Has each dispatch looked at that may have started the run, if it is a backend's and not in its first attempt.
+/// Schedules a sweep of each dispatch that may have started this run, if the run is a backend's and in its second attempt or
+/// later.
 pub(crate) async fn note(relay: &Relay, body: &Bytes) -> Result<(), StoreError> {
     let Ok(RawEvent { repository, workflow_run: run }) = serde_json::from_slice(body) else {
         return Ok(());

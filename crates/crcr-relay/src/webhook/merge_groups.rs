@@ -4,6 +4,7 @@ use bytes::Bytes;
 use crcr_store::{StoreError, Versioned, WriteBatch};
 use serde::Deserialize;
 
+use super::repository::WebhookRepository;
 use crate::limits;
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord};
@@ -11,13 +12,8 @@ use crate::state_records::{self, DeliveryRecord};
 #[derive(Deserialize)]
 struct RawEvent {
     action: String,
-    repository: RawRepository,
+    repository: WebhookRepository,
     merge_group: RawGroup,
-}
-
-#[derive(Deserialize)]
-struct RawRepository {
-    full_name: String,
 }
 
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@ mod downstream_rerun;
 pub(crate) mod merge_groups;
 pub mod payload;
 pub(crate) mod planner;
+pub(crate) mod repository;
 pub mod signature;
 pub(crate) mod turns;
 

@@ -19,6 +19,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 use crate::usage::Resource;
+use crate::webhook::repository::WebhookRepository;
 
 /// Headers with this start are archived.
 const HEADER_PREFIX: &str = "x-github-";
@@ -36,11 +37,6 @@ pub(crate) struct PendingWebhook {
 #[derive(Default, Deserialize)]
 struct OwnedWebhook {
     repository: Option<WebhookRepository>,
-}
-
-#[derive(Deserialize)]
-struct WebhookRepository {
-    full_name: String,
 }
 
 impl PendingWebhook {
