@@ -74,7 +74,7 @@ pub struct S3Args {
     /// Whose credentials [default: CRCR_AUTH_MODE, then `env` where AWS_ACCESS_KEY_ID and
     /// AWS_SECRET_ACCESS_KEY are set, then `anonymous`]
     #[arg(long, value_enum, value_name = "MODE")]
-    pub auth_mode: Option<AuthMode>,
+    pub auth_mode: Option<AuthArg>,
 }
 
 /// Who pays for requests, in S3's word.
@@ -104,7 +104,7 @@ pub struct S3ObjectArgs {
 
 /// Whose credentials S3 sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AuthMode {
+pub enum AuthArg {
     /// Those that `crcr oidc configure` exported; where its session has the default name and no
     /// policies, and the job may mint tokens, they are made anew when they run out
     Oidc,

@@ -47,7 +47,7 @@ pub(crate) enum OpenError {
     #[error("{message}")]
     Transient { message: String, retry_after: Option<Duration> },
     #[error(transparent)]
-    Store(#[from] store::StoreError),
+    Store(#[from] store::ArtifactStoreError),
 }
 
 /// Whether an `ETag` can be a condition. A weak one, which proxies make of a strong one, never holds in `If-Match`.

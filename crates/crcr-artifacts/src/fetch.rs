@@ -31,7 +31,7 @@ pub type ByteProgress = Arc<dyn Fn(u64) + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
-    Store(#[from] store::StoreError),
+    Store(#[from] store::ArtifactStoreError),
     /// No try received a single byte.
     #[error("the connection broke {tries} times in a row, in {seconds} s: {message}")]
     Broken { tries: u32, seconds: u64, message: String },

@@ -23,7 +23,7 @@ use crate::layout::{KeyLayout, PlaceholderValues};
 use crate::locator::{
     self, ArchiveFormat, ArtifactTrust, LocatedFile, Locator, StoredPlace, is_locator_artifact,
 };
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 use crate::store::github::{GitHubStore, SecretMask};
 use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 
@@ -143,7 +143,7 @@ pub enum FindError {
     #[error("the locator is refused: {0}")]
     Locator(String),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ArtifactStoreError),
 }
 
 impl ArtifactSources {
@@ -177,7 +177,7 @@ impl ArtifactSources {
         match (found, &self.bucket) {
             // Without credentials, advice about their permissions wouldn't help.
             (
-                Err(FindError::Store(refusal @ StoreError::Denied { store: S3, .. })),
+                Err(FindError::Store(refusal @ ArtifactStoreError::Denied { store: S3, .. })),
                 Some(bucket),
             ) if matches!(bucket.config.access, S3Access::Anonymous) => Err(FindError::Forbidden {
                 what: "what is wanted".to_owned(),
@@ -271,7 +271,7 @@ impl ArtifactSources {
                 Ok(there) => there.into_iter().for_each(|there| keep_newer(&mut found, there)),
                 // A private bucket refuses anonymous requests whatever it holds. A run without
                 // credentials has stored its artifacts at GitHub.
-                Err(FindError::Store(refusal @ StoreError::Denied { .. }))
+                Err(FindError::Store(refusal @ ArtifactStoreError::Denied { .. }))
                     if is_listed && matches!(bucket.config.access, S3Access::Anonymous) =>
                 {
                     (self.notice)(&format!(

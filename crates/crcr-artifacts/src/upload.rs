@@ -11,7 +11,7 @@ use crate::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
-use crate::store::{MAX_REPLACED, StoreError};
+use crate::store::{ArtifactStoreError, MAX_REPLACED};
 
 pub struct UploadStores {
     /// The bucket, also if the artifact goes to GitHub: another job may have stored the name there.
@@ -34,7 +34,7 @@ pub struct UploadResult {
     pub stored: StoredArtifact,
     pub locator: Locator,
     /// Why S3 refused the artifact, if GitHub has it instead.
-    pub refusal: Option<StoreError>,
+    pub refusal: Option<ArtifactStoreError>,
     /// A presigned URL of the archive on S3.
     pub download_url: Option<SecretString>,
     pub warnings: Vec<String>,
@@ -43,21 +43,21 @@ pub struct UploadResult {
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ArtifactStoreError),
     #[error("{}, and `fallback` is `never`", why_not_s3(.0))]
     Impossible(StoreReason),
     #[error(
         "S3: {s3}; the files have {size} bytes, and `fallback-max-size` lets {limit} go to GitHub"
     )]
-    TooLargeToFallBack { s3: StoreError, size: u64, limit: u64 },
+    TooLargeToFallBack { s3: ArtifactStoreError, size: u64, limit: u64 },
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
         #[source]
-        s3: Option<StoreError>,
+        s3: Option<ArtifactStoreError>,
     },
     #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
-    Neither { s3: StoreError, github: StoreError },
+    Neither { s3: ArtifactStoreError, github: ArtifactStoreError },
 }
 
 fn why_not_s3(reason: &StoreReason) -> &'static str {
@@ -72,7 +72,7 @@ impl UploadError {
     pub fn reason(&self) -> Option<StoreReason> {
         match self {
             Self::Impossible(reason) => Some(*reason),
-            Self::Store(StoreError::Quota { .. }) => Some(StoreReason::Quota),
+            Self::Store(ArtifactStoreError::Quota { .. }) => Some(StoreReason::Quota),
             Self::Store(error)
             | Self::Neither { s3: error, .. }
             | Self::TooLargeToFallBack { s3: error, .. } => fallback_reason(error),
@@ -158,7 +158,7 @@ async fn store(
 async fn refuse_copy_at_github(
     source: &UploadSource,
     stores: &UploadStores,
-) -> Result<(), StoreError> {
+) -> Result<(), ArtifactStoreError> {
     match &stores.github {
         Ok(github) if !source.overwrite && source.job.run_attempt == 1 => {
             github.refuse_another_copy(source).await
@@ -172,7 +172,7 @@ async fn refuse_copy_on_s3(
     source: &UploadSource,
     stores: &UploadStores,
     stored: &StoredArtifact,
-) -> Result<(), StoreError> {
+) -> Result<(), ArtifactStoreError> {
     // No job of a fork's run has credentials for S3.
     let may_be_there = !source.overwrite && source.job.trust == ArtifactTrust::SameRepo;
     let Some(config) = stores.s3.as_ref().filter(|_| may_be_there) else { return Ok(()) };
@@ -214,13 +214,13 @@ async fn store_to_s3(
     config: &S3Config,
     stores: &UploadStores,
     now: &impl Fn() -> Timestamp,
-) -> Result<UploadResult, StoreError> {
+) -> Result<UploadResult, ArtifactStoreError> {
     let (folder, mut warnings) = (stores.folder.as_str(), Vec::new());
     let mut bucket = S3Store::connect(config.clone()).await?;
     let mut left = if source.overwrite { MAX_REPLACED } else { 0 };
     let (stored, locator) = loop {
         let (stored, before) = match bucket.put(source, folder).await {
-            Err(StoreError::WrongRegion { requested, actual, .. }) => {
+            Err(ArtifactStoreError::WrongRegion { requested, actual, .. }) => {
                 bucket = bucket.in_region(actual).await?;
                 warnings.push(format!(
                     "the bucket `{}` is in `{}`, not in `{requested}`: correct `aws-region`",
@@ -247,7 +247,7 @@ async fn store_to_s3(
         );
         match located {
             // The object may be the other upload's, too, so both are written again.
-            Err(StoreError::Conflict { .. }) if left > 0 => left -= 1,
+            Err(ArtifactStoreError::Conflict { .. }) if left > 0 => left -= 1,
             located => {
                 located?;
                 break (stored, locator);
@@ -275,27 +275,28 @@ async fn store_to_s3(
 }
 
 /// The reason for using GitHub after this error of S3; `None` if the error is final.
-fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
+fn fallback_reason(error: &ArtifactStoreError) -> Option<StoreReason> {
     match error {
-        StoreError::Denied { store: s3::STORE, .. } | StoreError::WrongRegion { .. } => {
-            Some(StoreReason::S3Denied)
+        ArtifactStoreError::Denied { store: s3::STORE, .. }
+        | ArtifactStoreError::WrongRegion { .. } => Some(StoreReason::S3Denied),
+        ArtifactStoreError::MissingBucket(_) => Some(StoreReason::S3MissingBucket),
+        ArtifactStoreError::Unreachable { store: s3::STORE, .. } => {
+            Some(StoreReason::S3Unreachable)
         }
-        StoreError::MissingBucket(_) => Some(StoreReason::S3MissingBucket),
-        StoreError::Unreachable { store: s3::STORE, .. } => Some(StoreReason::S3Unreachable),
-        StoreError::Refused { store: s3::STORE, .. }
-        | StoreError::NotFound { store: s3::STORE, .. } => Some(StoreReason::S3Refused),
+        ArtifactStoreError::Refused { store: s3::STORE, .. }
+        | ArtifactStoreError::NotFound { store: s3::STORE, .. } => Some(StoreReason::S3Refused),
         _ => None,
     }
 }
 
 /// Whether the other store would have failed in the same way.
-fn would_fail_anywhere(error: &StoreError) -> bool {
+fn would_fail_anywhere(error: &ArtifactStoreError) -> bool {
     matches!(
         error,
-        StoreError::Conflict { .. }
-            | StoreError::Source(_)
-            | StoreError::Stopped
-            | StoreError::Quota { .. }
+        ArtifactStoreError::Conflict { .. }
+            | ArtifactStoreError::Source(_)
+            | ArtifactStoreError::Stopped
+            | ArtifactStoreError::Quota { .. }
     )
 }
 
@@ -340,7 +341,9 @@ async fn publish_locator(
         Ok(github) => match github.publish_locator(&uploaded.locator, source).await {
             Ok(()) => return None,
             // It was published together with the artifact, by an earlier try.
-            Err(StoreError::Conflict { .. }) if uploaded.stored.already_stored => return None,
+            Err(ArtifactStoreError::Conflict { .. }) if uploaded.stored.already_stored => {
+                return None;
+            }
             Err(error) => error.to_string(),
         },
         Err(why) => why.clone(),

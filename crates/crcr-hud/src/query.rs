@@ -187,14 +187,14 @@ pub(crate) fn without_level(text: &str) -> &str {
 /// Which events a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum EventFilter {
+pub(crate) enum ShownEvents {
     Pr,
     Nightly,
 }
 
-crcr_domain::names! { EventFilter { Pr "pr", Nightly "nightly" } }
+crcr_domain::names! { ShownEvents { Pr "pr", Nightly "nightly" } }
 
-impl EventFilter {
+impl ShownEvents {
     /// Whether this event, in GitHub's spelling or `nightly`, is shown.
     pub(crate) fn includes(self, event: &EventName) -> bool {
         let kind = match self {
@@ -213,7 +213,7 @@ pub(crate) struct TimeSpan {
     /// Without `?to=` a time span ends now.
     #[serde(skip)]
     pub(crate) until_now: bool,
-    pub(crate) events: EventFilter,
+    pub(crate) events: ShownEvents,
     /// Whether the query names them.
     #[serde(skip)]
     pub(crate) events_named: bool,
@@ -238,8 +238,8 @@ impl TimeSpan {
     pub(crate) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
         let named = filled(query.events.as_deref());
         let events = match named {
-            None | Some("pr") => EventFilter::Pr,
-            Some("nightly") => EventFilter::Nightly,
+            None | Some("pr") => ShownEvents::Pr,
+            Some("nightly") => ShownEvents::Nightly,
             Some(_) => return Err("`events` has to be `pr` or `nightly`".to_owned()),
         };
         let all_heads = match filled(query.heads.as_deref()) {

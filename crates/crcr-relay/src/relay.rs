@@ -507,12 +507,12 @@ impl Relay {
 
     /// When records that are written now may be deleted.
     pub fn expiry(&self) -> Timestamp {
-        self.now() + self.config.keep
+        self.now() + self.config.status_ttl
     }
 
     /// The same for what is known of a pull request: an open one may be heard of again after months.
     pub(crate) fn expiry_of_pull(&self, pull: &state_records::PullRecord) -> Timestamp {
         let memory = if pull.is_closed { Duration::ZERO } else { limits::OPEN_PULL_MEMORY };
-        self.now() + self.config.keep.max(memory)
+        self.now() + self.config.status_ttl.max(memory)
     }
 }

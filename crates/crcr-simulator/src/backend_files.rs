@@ -24,7 +24,7 @@ const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(120);
 
 /// The good version of a file.
 #[derive(Debug, Clone, Copy, Default)]
-struct BackendFile {
+struct SimulatedBackendFile {
     quiet_minutes: u32,
     has_paths: bool,
     skips_drafts: bool,
@@ -39,16 +39,16 @@ struct BackendFile {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct BackendFiles(BTreeMap<&'static str, BackendFile>);
+pub(crate) struct BackendFiles(BTreeMap<&'static str, SimulatedBackendFile>);
 
 impl BackendFiles {
     pub(crate) fn new(inputs: SeedInputs, seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed ^ 0xf11e_5000);
         let mut files = BTreeMap::new();
         for repo in &BACKENDS[1..] {
-            let mut file = BackendFile::default();
+            let mut file = SimulatedBackendFile::default();
             if inputs.backend_files && random.random_ratio(2, 3) {
-                file = BackendFile::filtering(&mut random);
+                file = SimulatedBackendFile::filtering(&mut random);
             }
             if inputs.probes && PROBING.contains(repo) {
                 file.reruns_per_day = [0, 2, 8][random.random_range(0..3)];
@@ -67,7 +67,7 @@ impl BackendFiles {
     }
 
     /// What is in force for certain as soon as the relay has read it.
-    fn get(&self, repo: &str) -> Option<&BackendFile> {
+    fn get(&self, repo: &str) -> Option<&SimulatedBackendFile> {
         self.0.get(repo).filter(|file| !file.is_void)
     }
 
@@ -144,7 +144,7 @@ impl BackendFiles {
     }
 }
 
-impl BackendFile {
+impl SimulatedBackendFile {
     fn filtering(random: &mut StdRng) -> Self {
         Self {
             quiet_minutes: [0, 3, 20][random.random_range(0..3)],

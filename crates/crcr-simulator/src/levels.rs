@@ -17,7 +17,7 @@ const CHANGING: [&str; 3] = ["lab/three", "acme/four", "lab/five"];
 const CHANGE_KNOWN: SignedDuration = SignedDuration::from_mins(60);
 
 #[derive(Debug, Clone)]
-pub(crate) struct AllowlistEntry {
+pub(crate) struct SimulatedEntry {
     /// From 1; 0 for a backend that isn't listed.
     pub(crate) level: u8,
     spelling: String,
@@ -29,7 +29,7 @@ pub(crate) struct AllowlistEntry {
 
 #[derive(Debug)]
 pub(crate) struct AllowlistModel {
-    entries: BTreeMap<&'static str, AllowlistEntry>,
+    entries: BTreeMap<&'static str, SimulatedEntry>,
     /// Since when the demotion of [`DEMOTED`] is open.
     demoted_since: Option<Timestamp>,
     was_demoted: bool,
@@ -39,7 +39,7 @@ impl Default for AllowlistModel {
     fn default() -> Self {
         let entry = |repo: &'static str, level| {
             let spelling = repo.to_owned();
-            (repo, AllowlistEntry { level, spelling, since: None, lowest: level, before: level })
+            (repo, SimulatedEntry { level, spelling, since: None, lowest: level, before: level })
         };
         Self {
             entries: BACKENDS.into_iter().zip([1, 2, 3, 4, 4]).map(|(r, l)| entry(r, l)).collect(),
@@ -62,7 +62,7 @@ impl AllowlistModel {
         is_known.then_some(entry.level)
     }
 
-    pub(crate) fn entry(&self, repo: &str) -> Option<&AllowlistEntry> {
+    pub(crate) fn entry(&self, repo: &str) -> Option<&SimulatedEntry> {
         self.entries.get(repo)
     }
 

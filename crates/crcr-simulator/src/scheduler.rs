@@ -662,14 +662,14 @@ impl Simulation {
         }
         // By the replicas' clocks, as the command asks one of them.
         let now = self.now() + self.gates.lock().drift;
-        let again = admin::deliveries::redeliver_all(&operator, now, KEEP).await;
+        let again = admin::deliveries::redeliver_all(&operator, now, STATUS_TTL).await;
         let mut count = again.unwrap_or_default().requeued;
         // An unreachable dispatch isn't a dead letter: it is redelivered with its delivery.
         let known = admin::deliveries::newest(&operator, usize::MAX).await.unwrap_or_default();
         let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
         for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {
             let (id, repo) = (&dispatch.delivery, Some(&dispatch.repo));
-            let again = admin::deliveries::redeliver(&operator, id, repo, now, KEEP).await;
+            let again = admin::deliveries::redeliver(&operator, id, repo, now, STATUS_TTL).await;
             count += again.unwrap_or_default();
         }
         self.trace(format!("an operator redelivers {count} tasks"));
@@ -778,4 +778,4 @@ impl Simulation {
     }
 }
 
-const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
+const STATUS_TTL: Duration = Duration::from_secs(35 * 24 * 3600);

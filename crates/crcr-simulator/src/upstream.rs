@@ -41,7 +41,7 @@ pub(crate) struct UpstreamWebhook {
 }
 
 /// An event before it is a webhook.
-struct UpstreamEvent {
+struct SimulatedEvent {
     name: &'static str,
     payload: Value,
     targets: Vec<&'static str>,
@@ -148,7 +148,7 @@ impl UpstreamModel {
         github: &State,
         seed: u64,
         random: &mut StdRng,
-    ) -> UpstreamEvent {
+    ) -> SimulatedEvent {
         let what = self.allowlist.change(github.clock.now(), random);
         github.world.put_file(UPSTREAM, ALLOWLIST_PATH, self.allowlist.text());
         let head = match self.inputs.probes {
@@ -156,7 +156,7 @@ impl UpstreamModel {
             false => self.new_head(seed),
         };
         let push = self.push(github, &head);
-        UpstreamEvent { what: format!("{what}: {}", push.what), ..push }
+        SimulatedEvent { what: format!("{what}: {}", push.what), ..push }
     }
 
     /// Changes an entry of the allowlist.
@@ -219,7 +219,7 @@ impl UpstreamModel {
         Some(self.webhook(github, seed, event))
     }
 
-    fn events(&mut self, github: &State, seed: u64, random: &mut StdRng) -> Vec<UpstreamEvent> {
+    fn events(&mut self, github: &State, seed: u64, random: &mut StdRng) -> Vec<SimulatedEvent> {
         let changes = if self.inputs.allowlist_changes { 4 } else { 0 };
         let demotions = if self.inputs.demotions { 2 } else { 0 };
         if self.inputs.probes && random.random_ratio(1, 3) {
@@ -243,13 +243,13 @@ impl UpstreamModel {
                 let payload = github.merge_group_payload(UPSTREAM, &head);
                 let what = format!("merge group {}", short(&head));
                 let targets = self.allowlist.targets(4);
-                Some(UpstreamEvent { name: "merge_group", payload, targets, what })
+                Some(SimulatedEvent { name: "merge_group", payload, targets, what })
             }
             16..18 => rerun_of_check_run(github, random),
             18 => rerun_of_suite(github, random),
             19 => {
                 let (payload, what) = (json!({ "action": "created" }), "a star".to_owned());
-                Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
+                Some(SimulatedEvent { name: "star", payload, targets: vec![], what })
             }
             20.. if random.random_range(0..changes + demotions) < demotions => {
                 Some(self.demotion(github, seed))
@@ -267,7 +267,7 @@ impl UpstreamModel {
     }
 
     /// Opens or closes the pull request of a demotion, as `crcr levels sync` does.
-    fn demotion(&mut self, github: &State, seed: u64) -> UpstreamEvent {
+    fn demotion(&mut self, github: &State, seed: u64) -> SimulatedEvent {
         let now = github.clock.now();
         let branch = format!("crcr-demotion/{DEMOTED}");
         if !self.allowlist.toggle_demotion(now) {
@@ -288,11 +288,11 @@ impl UpstreamModel {
         self.pull_event(github, number, "opened", None)
     }
 
-    fn push(&self, github: &State, head: &str) -> UpstreamEvent {
+    fn push(&self, github: &State, head: &str) -> SimulatedEvent {
         github.world.add_commit(UPSTREAM, head);
         let payload = github.push_payload(UPSTREAM, "refs/heads/main", head);
         let what = format!("push of {}", short(head));
-        UpstreamEvent { name: "push", payload, targets: self.allowlist.targets(1), what }
+        SimulatedEvent { name: "push", payload, targets: self.allowlist.targets(1), what }
     }
 
     fn pull_events(
@@ -301,7 +301,7 @@ impl UpstreamModel {
         seed: u64,
         number: u64,
         random: &mut StdRng,
-    ) -> Vec<UpstreamEvent> {
+    ) -> Vec<SimulatedEvent> {
         let now = github.clock.now();
         // GitHub's times have a resolution of a second.
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -364,7 +364,7 @@ impl UpstreamModel {
     }
 
     /// The base branch becomes `release`, or `main` again. Against `release`, every head changes code.
-    fn change_base(&self, github: &State, known: &PullRequest) -> UpstreamEvent {
+    fn change_base(&self, github: &State, known: &PullRequest) -> SimulatedEvent {
         let is_main = known.base_ref == "main";
         let (branch, sha) = if is_main { ("release", "c6") } else { ("main", "b5") };
         github.world.change_pull(UPSTREAM, known.number, |pull| {
@@ -381,7 +381,7 @@ impl UpstreamModel {
         // Others get it that left the head out.
         let targets = self.allowlist.targets(4);
         let what = format!("{} to {branch}", event.what);
-        UpstreamEvent { payload, targets, what, ..event }
+        SimulatedEvent { payload, targets, what, ..event }
     }
 
     /// Sets the label of an open pull request, or removes it.
@@ -404,7 +404,7 @@ impl UpstreamModel {
         Some(self.webhook(github, seed, event))
     }
 
-    fn move_head(&self, github: &State, number: u64, head: &str) -> UpstreamEvent {
+    fn move_head(&self, github: &State, number: u64, head: &str) -> SimulatedEvent {
         let mut before = None;
         github.world.change_pull(UPSTREAM, number, |pull| {
             before = Some(std::mem::replace(&mut pull.head_sha, head.to_owned()));
@@ -412,7 +412,7 @@ impl UpstreamModel {
         self.pull_event(github, number, "synchronize", before)
     }
 
-    fn label(&mut self, github: &State, number: u64, is_set: bool) -> UpstreamEvent {
+    fn label(&mut self, github: &State, number: u64, is_set: bool) -> SimulatedEvent {
         let now = github.clock.now();
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         if self.labelled_at.insert(number, second) == Some(second) {
@@ -427,7 +427,7 @@ impl UpstreamModel {
         });
         let payload = github.label_payload(UPSTREAM, number, LABEL, is_set);
         let what = format!("#{number} {}", if is_set { "labeled" } else { "unlabeled" });
-        UpstreamEvent { name: "pull_request", payload, targets: vec![], what }
+        SimulatedEvent { name: "pull_request", payload, targets: vec![], what }
     }
 
     fn pull_event(
@@ -436,7 +436,7 @@ impl UpstreamModel {
         number: u64,
         action: &str,
         before: Option<String>,
-    ) -> UpstreamEvent {
+    ) -> SimulatedEvent {
         let mut payload = github.pull_request_payload(UPSTREAM, number, action);
         let head = payload["pull_request"]["head"]["sha"].as_str().unwrap_or_default();
         let what = format!("#{number} {action} at {}", short(head));
@@ -451,7 +451,7 @@ impl UpstreamModel {
                 self.allowlist.level(repo) == 4 || self.files.waits_for_review(repo, now)
             });
         }
-        UpstreamEvent { name: "pull_request", payload, targets, what }
+        SimulatedEvent { name: "pull_request", payload, targets, what }
     }
 
     fn author(&self, number: u64) -> String {
@@ -461,8 +461,8 @@ impl UpstreamModel {
         format!("contributor{number}")
     }
 
-    fn webhook(&mut self, github: &State, seed: u64, event: UpstreamEvent) -> UpstreamWebhook {
-        let UpstreamEvent { name, payload, targets, what } = event;
+    fn webhook(&mut self, github: &State, seed: u64, event: SimulatedEvent) -> UpstreamWebhook {
+        let SimulatedEvent { name, payload, targets, what } = event;
         let head = match name {
             "pull_request" => &payload["pull_request"]["head"]["sha"],
             "push" => &payload["after"],
@@ -501,21 +501,21 @@ impl UpstreamModel {
     }
 }
 
-fn rerun_of_check_run(github: &State, random: &mut StdRng) -> Option<UpstreamEvent> {
+fn rerun_of_check_run(github: &State, random: &mut StdRng) -> Option<SimulatedEvent> {
     let runs = github.world.check_runs(UPSTREAM);
     let done: Vec<_> = runs.iter().filter(|run| run.status == "completed").collect();
     let run = done.get(random.random_range(0..done.len().max(1)))?;
     let payload = github.check_run_payload(UPSTREAM, run.id, "rerequested");
     let what = format!("re-run of {}", run.name);
-    Some(UpstreamEvent { name: "check_run", payload, targets: vec![], what })
+    Some(SimulatedEvent { name: "check_run", payload, targets: vec![], what })
 }
 
-fn rerun_of_suite(github: &State, random: &mut StdRng) -> Option<UpstreamEvent> {
+fn rerun_of_suite(github: &State, random: &mut StdRng) -> Option<SimulatedEvent> {
     let runs = github.world.check_runs(UPSTREAM);
     let run = runs.get(random.random_range(0..runs.len().max(1)))?;
     let payload = github.check_suite_payload(UPSTREAM, run.suite, "rerequested");
     let what = format!("re-run of suite {}", run.suite);
-    Some(UpstreamEvent { name: "check_suite", payload, targets: vec![], what })
+    Some(SimulatedEvent { name: "check_suite", payload, targets: vec![], what })
 }
 
 /// How long GitHub takes to deliver a webhook: mostly at once, sometimes minutes.

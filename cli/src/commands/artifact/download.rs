@@ -12,7 +12,7 @@ use crcr_artifacts::find::pattern::NamePattern;
 use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection, ArtifactSources};
 use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
 use crcr_artifacts::objects::ObjectsError;
-use crcr_artifacts::store::StoreError;
+use crcr_artifacts::store::ArtifactStoreError;
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
@@ -363,7 +363,7 @@ fn fetch_hint(error: &FetchError) -> &'static str {
         FetchError::Length { .. } => {
             "something else is in its place now, or was sent in its place: upload it again"
         }
-        FetchError::Store(StoreError::NotFound { .. }) => DELETED_HINT,
+        FetchError::Store(ArtifactStoreError::NotFound { .. }) => DELETED_HINT,
         _ => FETCH_AGAIN,
     }
 }

@@ -22,7 +22,7 @@ use crcr_github::{SecureUrl, SecureUrlError};
 use secrecy::SecretString;
 use url::Url;
 
-use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
+use crate::cli::artifact::{AuthArg, RunArgs, S3Args};
 use crate::commands::github::no_client;
 use crate::commands::oidc::RenewingCredentials;
 use crate::env_vars::{self, Env};
@@ -148,7 +148,6 @@ pub fn bucket(args: &S3Args) -> Option<&str> {
     args.s3_bucket.as_deref().map(str::trim).filter(|bucket| !bucket.is_empty())
 }
 
-/// Whose credentials S3 sees.
 pub fn auth_mode(args: &S3Args, env: &Env) -> AuthMode {
     let asked = args.auth_mode.map(|mode| match mode {
         AuthArg::Oidc => AuthMode::Oidc,
@@ -342,18 +341,20 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
 }
 
 /// Converts an error of a store while reading.
-pub fn store_failed(error: store::StoreError) -> Failure {
+pub fn store_failed(error: store::ArtifactStoreError) -> Failure {
     const RIGHTS: &str = "the credentials need `s3:GetObject` on the artifact and \
                           `s3:ListBucket` on the bucket";
     let text = error.to_string();
     let hint = store_hint(&error, RIGHTS);
     let failure = match error {
-        store::StoreError::Denied { .. } => Failure::user("store-denied", text),
-        store::StoreError::MissingBucket(_) => Failure::user("missing-bucket", text),
-        store::StoreError::WrongRegion { .. } => Failure::user("wrong-region", text),
-        store::StoreError::NotFound { .. } => Failure::user("artifact-not-found", text),
-        store::StoreError::Expired { .. } => Failure::user("artifact-expired", text),
-        store::StoreError::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
+        store::ArtifactStoreError::Denied { .. } => Failure::user("store-denied", text),
+        store::ArtifactStoreError::MissingBucket(_) => Failure::user("missing-bucket", text),
+        store::ArtifactStoreError::WrongRegion { .. } => Failure::user("wrong-region", text),
+        store::ArtifactStoreError::NotFound { .. } => Failure::user("artifact-not-found", text),
+        store::ArtifactStoreError::Expired { .. } => Failure::user("artifact-expired", text),
+        store::ArtifactStoreError::Unreachable { .. } => {
+            Failure::unexpected("store-unreachable", text)
+        }
         _ => Failure::unexpected("store-refused", text),
     };
     with_hint(failure, hint)
@@ -417,29 +418,29 @@ fn bucket_hint(answer: &str) -> Option<&'static str> {
 }
 
 /// The hint for an error of a store; `rights` is the one for missing rights on S3.
-pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
+pub fn store_hint(error: &store::ArtifactStoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
-        store::StoreError::Denied { store: S3, message } => {
+        store::ArtifactStoreError::Denied { store: S3, message } => {
             credentials_hint(message).or_else(|| bucket_hint(message)).unwrap_or(rights)
         }
-        store::StoreError::Refused { store: S3, message } => bucket_hint(message)?,
-        store::StoreError::Denied { .. } => {
+        store::ArtifactStoreError::Refused { store: S3, message } => bucket_hint(message)?,
+        store::ArtifactStoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
              `github-token` needs `permissions: actions: read`"
         }
-        store::StoreError::MissingBucket(_) => "check `s3-bucket` and `s3-endpoint`",
-        store::StoreError::WrongRegion { .. } => {
+        store::ArtifactStoreError::MissingBucket(_) => "check `s3-bucket` and `s3-endpoint`",
+        store::ArtifactStoreError::WrongRegion { .. } => {
             "give the bucket's own region as `aws-region`, or leave it out"
         }
-        store::StoreError::Expired { .. } => EXPIRED_HINT,
-        store::StoreError::NotFound { store: S3, .. } => DELETED_HINT,
-        store::StoreError::NotFound { .. } => {
+        store::ArtifactStoreError::Expired { .. } => EXPIRED_HINT,
+        store::ArtifactStoreError::NotFound { store: S3, .. } => DELETED_HINT,
+        store::ArtifactStoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
-        store::StoreError::Unreachable { store: S3, .. } => {
+        store::ArtifactStoreError::Unreachable { store: S3, .. } => {
             "run the job again; if it fails again, look at `s3-endpoint`, the network and the proxy"
         }
-        store::StoreError::Unreachable { .. } => {
+        store::ArtifactStoreError::Unreachable { .. } => {
             "run the job again; if it fails again, look at the network, the proxy and GitHub's status"
         }
         _ => return None,
@@ -621,8 +622,8 @@ mod tests {
         let hint = |message: &str, is_denied: bool| {
             let message = message.to_owned();
             let error = match is_denied {
-                true => store::StoreError::Denied { store: S3, message },
-                false => store::StoreError::Refused { store: S3, message },
+                true => store::ArtifactStoreError::Denied { store: S3, message },
+                false => store::ArtifactStoreError::Refused { store: S3, message },
             };
             store_hint(&error, "rights").unwrap_or_default()
         };

@@ -205,7 +205,7 @@ async fn attempt_once(
         Ok(uploaded) => {
             Ok(UploadEnd::Stored { source: Box::new(source), uploaded: Box::new(uploaded) })
         }
-        Err(UploadError::Store(store::StoreError::Quota { message, .. }))
+        Err(UploadError::Store(store::ArtifactStoreError::Quota { message, .. }))
             if args.on_quota == OnQuota::Warn =>
         {
             let text = format!("{}: {STORAGE_FULL}: {message}", not_stored_text(&source.name));
@@ -571,10 +571,10 @@ fn not_stored(
     failed: UploadError,
     env: &Env,
 ) -> NotStored {
-    let is_change = matches!(&failed, UploadError::Store(store::StoreError::Source(error))
+    let is_change = matches!(&failed, UploadError::Store(store::ArtifactStoreError::Source(error))
         if error.is_change());
     let reason = match (&failed, plan) {
-        (UploadError::Store(store::StoreError::Conflict { .. }), _) => None,
+        (UploadError::Store(store::ArtifactStoreError::Conflict { .. }), _) => None,
         (failed, StorePlan::GitHub(planned)) => failed.reason().or(Some(planned)),
         (failed, _) => failed.reason(),
     };
@@ -623,13 +623,13 @@ fn not_stored(
 
 /// The failure of the only store that was tried.
 fn failure_of_store(
-    error: store::StoreError,
+    error: store::ArtifactStoreError,
     what: String,
     overwrites: bool,
     env: &Env,
 ) -> Failure {
     match error {
-        store::StoreError::Quota { message, .. } => Failure::unexpected(
+        store::ArtifactStoreError::Quota { message, .. } => Failure::unexpected(
             "quota",
             format!("{what}: {STORAGE_FULL}"),
         )
@@ -638,18 +638,20 @@ fn failure_of_store(
             "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every \
                      6 to 12 hours",
         ),
-        error @ store::StoreError::Conflict { .. } => {
+        error @ store::ArtifactStoreError::Conflict { .. } => {
             let or_overwrite = if overwrites { "" } else { ", or set `overwrite`" };
             Failure::user("conflict", what).because(error).hint(format!(
                 "give each job, and each leg of a matrix, a name of its own{or_overwrite}"
             ))
         }
-        store::StoreError::Source(error) => Failure::user("unreadable", what)
+        store::ArtifactStoreError::Source(error) => Failure::user("unreadable", what)
             .because(error)
             .hint("files must stay as they are while they are uploaded"),
-        error @ store::StoreError::Stopped => Failure::unexpected("stopped", what).because(error),
+        error @ store::ArtifactStoreError::Stopped => {
+            Failure::unexpected("stopped", what).because(error)
+        }
         // Gitea and Forgejo have the service, so it is tried wherever the runner names one.
-        error @ store::StoreError::Refused { .. } if is_enterprise(env) => {
+        error @ store::ArtifactStoreError::Refused { .. } if is_enterprise(env) => {
             Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"))
                 .because(error)
                 .hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")

@@ -47,7 +47,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         DeliveriesCommand::Redeliver { id, repo, store, .. } => {
             let repo = read_repo(repo)?;
             let lookup = |name: &str| env.get(name).map(str::to_owned);
-            let keep = crcr_relay::config::keep(&lookup).map_err(|problem| {
+            let keep = crcr_relay::config::status_ttl(&lookup).map_err(|problem| {
                 Failure::user("settings", format!("{}: {}", problem.name, problem.what))
             })?;
             let store = open_store(&store, env).await?;

@@ -12,7 +12,7 @@ use crate::blob_file::BlobFile;
 use crate::fetch::{self, FetchError};
 use crate::layout::PlaceholderValues;
 use crate::locator::ArchiveFormat;
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 use crate::store::s3::S3Access;
 
 impl ArtifactSources {
@@ -77,7 +77,7 @@ impl ArtifactBucket {
         let known = placeholder_values(run, None);
         let known = PlaceholderValues { run_attempt: Some(attempt.into()), ..known };
         let folder = format!("{}/", self.layout.render(&known));
-        let list = async |store: &crate::store::s3::S3Store| -> Result<_, StoreError> {
+        let list = async |store: &crate::store::s3::S3Store| -> Result<_, ArtifactStoreError> {
             let (objects, _) = store.list(&folder, true).await?;
             let found = objects.into_iter().filter_map(|object| {
                 let name = object.key.strip_prefix(&folder)?;
@@ -98,7 +98,7 @@ impl ArtifactBucket {
         };
         match retry_in_bucket_region(self.config.clone(), list).await {
             // A job without credentials can't write to a bucket that it can't list.
-            Err(FindError::Store(StoreError::Denied { .. }))
+            Err(FindError::Store(ArtifactStoreError::Denied { .. }))
                 if matches!(self.config.access, S3Access::Anonymous) =>
             {
                 Ok(vec![])

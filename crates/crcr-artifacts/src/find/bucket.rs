@@ -8,7 +8,7 @@ use super::{
 };
 use crate::layout::{self, META_ATTEMPT, archive_key, locator_key};
 use crate::locator::{ArchiveFormat, KEY_SUFFIX, Locator, StoredPlace, is_locator_key};
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
 /// A folder that may hold an artifact, and the placeholders that its name was matched against.
@@ -51,7 +51,7 @@ impl ArtifactBucket {
                         NotInBucket { searched, forbidden: false }
                     }));
                 }
-                Err(FindError::Store(error @ StoreError::Denied { .. })) => {
+                Err(FindError::Store(error @ ArtifactStoreError::Denied { .. })) => {
                     searched.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
@@ -73,7 +73,7 @@ impl ArtifactBucket {
             });
             match asked.await {
                 Ok(found) => return Ok(found),
-                Err(FindError::Store(error @ StoreError::Denied { .. })) => {
+                Err(FindError::Store(error @ ArtifactStoreError::Denied { .. })) => {
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -109,7 +109,7 @@ impl ArtifactBucket {
             }
         }
         let error = refused.unwrap_or(FindError::Nowhere);
-        let is_missing = matches!(error, FindError::Store(StoreError::NotFound { .. }));
+        let is_missing = matches!(error, FindError::Store(ArtifactStoreError::NotFound { .. }));
         Err(match self.other_server(locator).filter(|_| is_missing) {
             Some(server) => FindError::Locator(format!(
                 "`{key}` was stored at `{server}`, and the configured server doesn't have it"
@@ -174,7 +174,7 @@ impl ArtifactBucket {
         store: &S3Store,
         locator: &Locator,
         key: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         if locator.archive == ArchiveFormat::None && locator.files.is_empty() {
             return store.list(key, true).await.map(drop);
         }
@@ -250,11 +250,11 @@ async fn read_zip(
     store: &S3Store,
     candidate: &BucketCandidate,
     name: &str,
-) -> Result<Option<FoundArtifact>, StoreError> {
+) -> Result<Option<FoundArtifact>, ArtifactStoreError> {
     let key = archive_key(&candidate.folder);
     let head = match store.head(&key).await {
         Ok(head) => head,
-        Err(StoreError::NotFound { .. }) => return Ok(None),
+        Err(ArtifactStoreError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
@@ -275,7 +275,7 @@ async fn read_files(
     store: &S3Store,
     candidate: &BucketCandidate,
     name: &str,
-) -> Result<Option<FoundArtifact>, StoreError> {
+) -> Result<Option<FoundArtifact>, ArtifactStoreError> {
     let key = format!("{}/", candidate.folder);
     let (objects, _) = store.list(&key, false).await?;
     if objects.is_empty() {
@@ -300,7 +300,7 @@ where
 {
     let store = S3Store::connect(config).await?;
     match work(&store).await.map_err(FindError::from) {
-        Err(FindError::Store(StoreError::WrongRegion { actual, .. })) => {
+        Err(FindError::Store(ArtifactStoreError::WrongRegion { actual, .. })) => {
             Ok(work(&store.in_region(actual).await?).await?)
         }
         done => done,
@@ -313,7 +313,7 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
         Ok((Ok(locator), _)) => Ok(Some(locator)),
         Ok((Err(error), _)) => Err(FindError::Locator(format!("`{key}`: {error}"))),
         // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
-        Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => Ok(None),
+        Err(ArtifactStoreError::NotFound { .. } | ArtifactStoreError::Denied { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

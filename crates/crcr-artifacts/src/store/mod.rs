@@ -18,7 +18,7 @@ const SLOW_CONNECTION: &str = "on a slow connection give each request more time 
 
 /// An error of a store. Its text never contains a secret.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum ArtifactStoreError {
     /// Missing, expired or insufficient credentials.
     #[error("{store} refused: {message}")]
     Denied { store: &'static str, message: String },
@@ -63,9 +63,9 @@ fn with_other_store(retry: RetryPolicy) -> RetryPolicy {
 }
 
 /// How patient a clean-up is after a failed upload: a store that couldn't be reached is asked once.
-fn after_failure(error: Option<&StoreError>, retry: RetryPolicy) -> RetryPolicy {
+fn after_failure(error: Option<&ArtifactStoreError>, retry: RetryPolicy) -> RetryPolicy {
     match error {
-        Some(StoreError::Unreachable { .. }) => RetryPolicy::ONCE,
+        Some(ArtifactStoreError::Unreachable { .. }) => RetryPolicy::ONCE,
         _ => retry,
     }
 }

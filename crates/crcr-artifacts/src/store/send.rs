@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocks::{BlobBlocks, FinishedBlob};
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 
 /// Bytes that are in flight at first. A store that takes blocks and says nothing is told from a slow connection by one
 /// block that had all of it.
@@ -148,7 +148,7 @@ pub(crate) enum BlobStart {
 }
 
 /// Waits for the first two blocks, to know whether the blob has more than one.
-pub(crate) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
+pub(crate) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, ArtifactStoreError> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
         (Some(first), Some(second)) => Ok(BlobStart::Long(vec![first, second], blocks)),
@@ -165,9 +165,9 @@ pub(crate) async fn send_blocks<T, F>(
     mut blocks: BlobBlocks,
     stop: &CancellationToken,
     send: impl Fn(usize, Bytes) -> F,
-) -> Result<(Vec<T>, FinishedBlob), StoreError>
+) -> Result<(Vec<T>, FinishedBlob), ArtifactStoreError>
 where
-    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    F: Future<Output = Result<T, ArtifactStoreError>> + Send + 'static,
     T: Send + 'static,
 {
     let mut first = first.into_iter();
@@ -176,7 +176,7 @@ where
     let (mut count, mut more) = (0, true);
     while more || !sending.is_empty() {
         tokio::select! {
-            () = stop.cancelled() => return Err(StoreError::Stopped),
+            () = stop.cancelled() => return Err(ArtifactStoreError::Stopped),
             Some(done) = sending.next(), if !sending.is_empty() => {
                 sent.push(task_result(done)?);
             }
@@ -202,9 +202,9 @@ where
 
 /// The result of a task; a panic or the end of the runtime counts as stopped.
 pub(crate) fn task_result<T>(
-    done: Result<Result<T, StoreError>, tokio::task::JoinError>,
-) -> Result<T, StoreError> {
-    done.unwrap_or(Err(StoreError::Stopped))
+    done: Result<Result<T, ArtifactStoreError>, tokio::task::JoinError>,
+) -> Result<T, ArtifactStoreError> {
+    done.unwrap_or(Err(ArtifactStoreError::Stopped))
 }
 
 /// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: `usual`, or
@@ -297,17 +297,17 @@ mod tests {
         let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
         assert_eq!((sent, made.size), (expected, 95));
         let fail = |n: usize, _: Bytes| async move {
-            if n == 4 { Err(StoreError::MissingBucket("b".to_owned())) } else { Ok(()) }
+            if n == 4 { Err(ArtifactStoreError::MissingBucket("b".to_owned())) } else { Ok(()) }
         };
         assert!(matches!(
             send_blocks(vec![], make(), &stop, fail).await,
-            Err(StoreError::MissingBucket(_))
+            Err(ArtifactStoreError::MissingBucket(_))
         ));
         stop.cancel();
-        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), StoreError>>();
+        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), ArtifactStoreError>>();
         assert!(matches!(
             send_blocks(vec![], make(), &stop, never).await,
-            Err(StoreError::Stopped)
+            Err(ArtifactStoreError::Stopped)
         ));
     }
 }

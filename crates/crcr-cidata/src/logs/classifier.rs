@@ -12,7 +12,7 @@ use regex_automata::Input;
 use super::candidate::MAX_CONTEXT_LINE_BYTES;
 use super::cleaner::{CleanChunk, LogReader, RawChunk, Segment, TestOutput, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
-use super::evidence::{CONTEXT_LINES, Evidence};
+use super::evidence::{CONTEXT_LINES, LineEvidence};
 use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::literal_search::LiteralHits;
@@ -181,7 +181,7 @@ fn read_log<'r>(
     let queue = Mutex::new(queue);
     let settled = AtomicUsize::new(usize::MAX);
     let mut best = BestLine::new(rules, &settled);
-    let mut evidence = Evidence::new(rules, baseline, hasher);
+    let mut evidence = LineEvidence::new(rules, baseline, hasher);
     let mut novel = baseline.filter(|logs| logs.has_green()).map(NovelLines::new);
     std::thread::scope(|scope| {
         for _ in 0..threads {

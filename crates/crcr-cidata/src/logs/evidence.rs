@@ -84,7 +84,7 @@ struct OpenSection {
     floor: Option<i8>,
 }
 
-pub(crate) struct Evidence<'r> {
+pub(crate) struct LineEvidence<'r> {
     rules: &'r RuleSet,
     baseline: Option<&'r Baseline>,
     hasher: &'r ShapeHasher,
@@ -117,7 +117,7 @@ struct TailLine {
     text: Box<[u8]>,
 }
 
-impl<'r> Evidence<'r> {
+impl<'r> LineEvidence<'r> {
     pub(crate) fn new(
         rules: &'r RuleSet,
         baseline: Option<&'r Baseline>,

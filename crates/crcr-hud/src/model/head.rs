@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::commit_jobs::jobs_of_commit;
 use super::days::push_facts;
-use super::head_state::HeadState;
+use super::head_state::BackendOnHead;
 use super::job_details::JobDetails;
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, outcome_parts};
@@ -49,7 +49,7 @@ pub(crate) struct PullBackend {
     pub(crate) dispatch: DispatchFactStatus,
     pub(crate) last_error: Option<String>,
     /// The worst of its jobs; `None` at levels whose results aren't shown.
-    pub(crate) state: Option<HeadState>,
+    pub(crate) state: Option<BackendOnHead>,
     /// What it says of the head, in one sentence.
     pub(crate) sentence: String,
     /// Whether the check run that the pull request waits for has ended; only at levels that block the merge.
@@ -226,8 +226,8 @@ fn backend(
         context.head.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&dispatch.repo));
     let level = hud.level_now(&dispatch.repo, dispatch.level);
     let check = check.filter(|_| level.blocks_merge());
-    let state = HeadState::of_head(own.clone(), dispatch.status, check);
-    let by_jobs = HeadState::of_head(own.clone(), dispatch.status, None);
+    let state = BackendOnHead::of_head(own.clone(), dispatch.status, check);
+    let by_jobs = BackendOnHead::of_head(own.clone(), dispatch.status, None);
     let jobs: Vec<PullJob> = own
         .map(|job| PullJob {
             new_tests: context.new_tests(job),
@@ -243,7 +243,7 @@ fn backend(
     let verdict = verdict.map(|(_, verdict)| verdict.clone());
     let shows_results = level.shows_results();
     // A failure that is explained says more.
-    let is_explained = state <= HeadState::Broken && verdict.is_some();
+    let is_explained = state <= BackendOnHead::Broken && verdict.is_some();
     let quoted = check.filter(|_| state != by_jobs && !is_explained);
     PullBackend {
         repo: dispatch.repo.clone(),
@@ -273,29 +273,29 @@ fn backend(
 
 /// What a backend says of a head: whose fault a failure is, or how far it got.
 fn sentence(
-    state: HeadState,
+    state: BackendOnHead,
     verdict: Option<&TriageVerdict>,
     jobs: &[PullJob],
     dispatch: &DispatchFact,
 ) -> String {
     let count = |n: usize| if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") };
     match (state, verdict) {
-        (HeadState::Failed | HeadState::Broken, Some(verdict)) => verdict.summary.clone(),
+        (BackendOnHead::Failed | BackendOnHead::Broken, Some(verdict)) => verdict.summary.clone(),
         _ if jobs.is_empty() => dispatch_status_text(dispatch.status).to_owned(),
-        (HeadState::Running, _) => {
+        (BackendOnHead::Running, _) => {
             let ended = jobs.iter().filter(|job| job.outcome.is_some()).count();
             format!("Running: {ended} of {} ended.", count(jobs.len()))
         }
-        (HeadState::Passed, _) => {
+        (BackendOnHead::Passed, _) => {
             let longest = jobs.iter().filter_map(|job| job.execution_seconds).reduce(f64::max);
             let took = longest.map(|seconds| format!(", the longest took {}", duration(seconds)));
             format!("Passed: {}{}.", count(jobs.len()), took.unwrap_or_default())
         }
-        (HeadState::Skipped, _) => format!("Skipped: {}.", count(jobs.len())),
-        (HeadState::Failed | HeadState::Broken, None) => {
-            let bad = jobs
-                .iter()
-                .find(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()) == state);
+        (BackendOnHead::Skipped, _) => format!("Skipped: {}.", count(jobs.len())),
+        (BackendOnHead::Failed | BackendOnHead::Broken, None) => {
+            let bad = jobs.iter().find(|job| {
+                BackendOnHead::of_job(job.outcome, job.missing_proof.is_some()) == state
+            });
             let bad = bad.map(|job| (job.name.as_str(), job.outcome, job.missing_proof.is_some()));
             unexplained(bad, dispatch.status)
         }

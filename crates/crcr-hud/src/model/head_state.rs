@@ -9,7 +9,7 @@ use serde::Serialize;
 /// What a backend says of a head: the worst of its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HeadState {
+pub(crate) enum BackendOnHead {
     /// Its tests failed.
     Failed,
     /// Something else than its tests: infrastructure, time, or no report at all.
@@ -20,7 +20,7 @@ pub(crate) enum HeadState {
     Skipped,
 }
 
-impl HeadState {
+impl BackendOnHead {
     /// The worst of the jobs, or how far the dispatch got. `check`: the check run that pull requests wait for, which knows
     /// whether more runs may come, what nobody knows, and that a backend which keeps failing blocks nobody.
     pub(crate) fn of_head<'a, 'b: 'a>(

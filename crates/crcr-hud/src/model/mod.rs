@@ -25,7 +25,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::query::{EventFilter, TimeSpan};
+use crate::query::{ShownEvents, TimeSpan};
 
 /// A window of 24 hours begins at a full hour, so it touches one more.
 const MAX_HOURS: i64 = 25;
@@ -133,12 +133,12 @@ pub(crate) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<Tr
 pub(crate) fn totals_by_hour(
     facts: &days::SharedFacts,
     window: &Window,
-    events: EventFilter,
+    events: ShownEvents,
 ) -> BTreeMap<(i64, String), ResultTotals> {
     let later = Window::all(window.to, Timestamp::MAX);
     let sent: Vec<_> = facts.dispatches(window).collect();
     let days = jobs_by_day(facts.attempts(window), sent.iter().copied(), facts.dispatches(&later));
-    let nightly = events == EventFilter::Nightly;
+    let nightly = events == ShownEvents::Nightly;
     let hour = |at: Timestamp| at.duration_since(window.from).as_hours();
     let mut hours: BTreeMap<(i64, String), DayJobs<'_>> = BTreeMap::new();
     for (day, (jobs, dispatches)) in days.into_iter().filter(|(day, _)| day.nightly == nightly) {

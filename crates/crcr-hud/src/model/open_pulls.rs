@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::days::push_attempts;
 use super::head::{self, Checks, check_key, checks_of_heads};
-use super::head_state::HeadState;
+use super::head_state::BackendOnHead;
 use crate::context::{Hud, PageError};
 
 /// Open pull requests that changed last and are looked at.
@@ -28,7 +28,7 @@ const RECENT_DISPATCHES: SignedDuration = SignedDuration::from_hours(72);
 pub(crate) struct BackendAnswer {
     pub(crate) repo: String,
     pub(crate) level: Level,
-    pub(crate) state: HeadState,
+    pub(crate) state: BackendOnHead,
     /// When the first of its failures was reported, or the event was accepted.
     pub(crate) since: Timestamp,
 }
@@ -259,12 +259,12 @@ impl PullFacts {
             .collect();
         backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
         let blocking = || backends.iter().filter(|backend| backend.level.blocks_merge());
-        let fails = |backend: &&BackendAnswer| backend.state <= HeadState::Broken;
+        let fails = |backend: &&BackendAnswer| backend.state <= BackendOnHead::Broken;
         let standing = match blocking().map(|backend| backend.state).min() {
-            None | Some(HeadState::Skipped) => PullStanding::Untold,
-            Some(HeadState::Failed | HeadState::Broken) => PullStanding::Blocked,
-            Some(HeadState::Running) => PullStanding::Running,
-            Some(HeadState::Passed) => PullStanding::Green,
+            None | Some(BackendOnHead::Skipped) => PullStanding::Untold,
+            Some(BackendOnHead::Failed | BackendOnHead::Broken) => PullStanding::Blocked,
+            Some(BackendOnHead::Running) => PullStanding::Running,
+            Some(BackendOnHead::Passed) => PullStanding::Green,
         };
         let blocked_by = blocking().filter(fails).map(|backend| backend.repo.clone()).collect();
         let since = blocking().filter(fails).map(|backend| backend.since).min();
@@ -296,8 +296,8 @@ impl PullFacts {
     }
 }
 
-fn state_of(job: &JobOfRecord<'_>) -> HeadState {
-    HeadState::of_job(job.outcome, job.record.missing_proof.is_some())
+fn state_of(job: &JobOfRecord<'_>) -> BackendOnHead {
+    BackendOnHead::of_job(job.outcome, job.record.missing_proof.is_some())
 }
 
 fn answer(
@@ -306,10 +306,10 @@ fn answer(
     check: Option<&CheckFact>,
 ) -> BackendAnswer {
     let own = || jobs.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&sent.repo));
-    let state = HeadState::of_head(own(), sent.status, check);
-    let fails = own().filter(|job| state_of(job) <= HeadState::Broken);
+    let state = BackendOnHead::of_head(own(), sent.status, check);
+    let fails = own().filter(|job| state_of(job) <= BackendOnHead::Broken);
     let since = fails.map(|job| job.record.received_at).min();
-    let since = since.or(check.filter(|_| state <= HeadState::Broken).map(|check| check.at));
+    let since = since.or(check.filter(|_| state <= BackendOnHead::Broken).map(|check| check.at));
     BackendAnswer {
         repo: sent.repo.clone(),
         level: sent.level,

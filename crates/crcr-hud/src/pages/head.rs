@@ -12,7 +12,7 @@ use super::{category_text, fault_text, reported};
 use crate::address;
 use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, OwnRuns, PullBackend, PullJob};
-use crate::model::head_state::HeadState;
+use crate::model::head_state::BackendOnHead;
 use crate::view::View;
 
 /// Jobs of each kind that are listed: a commit of a large project has two thousand.
@@ -112,13 +112,13 @@ pub(crate) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
 /// One sentence: do backends block the merge?
 pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
     let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
-    let with = |states: &[HeadState]| -> Vec<&str> {
+    let with = |states: &[BackendOnHead]| -> Vec<&str> {
         let ours =
             blocking.iter().filter(|backend| backend.state.is_some_and(|s| states.contains(&s)));
         ours.map(|backend| backend.repo.as_str()).collect()
     };
     let (failed, open) =
-        (with(&[HeadState::Failed, HeadState::Broken]), with(&[HeadState::Running]));
+        (with(&[BackendOnHead::Failed, BackendOnHead::Broken]), with(&[BackendOnHead::Running]));
     let (class, glyph, text) = if shown.is_empty() {
         return html! { p.muted { "No backend at L3 or L4 was told of this commit." } };
     } else if !failed.is_empty() {
@@ -127,7 +127,7 @@ pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
         ("running", "◐", format!("Waiting for {}", open.join(", ")))
     } else if blocking.is_empty() {
         ("muted", "–", "Nothing blocks: no backend at L4 takes part".to_owned())
-    } else if with(&[HeadState::Skipped]).len() == blocking.len() {
+    } else if with(&[BackendOnHead::Skipped]).len() == blocking.len() {
         ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned())
     } else if blocking.iter().all(|backend| backend.is_decided) {
         ("good", "✓", "Nothing blocks: every backend at L4 has ended, and none failed".to_owned())
@@ -140,7 +140,7 @@ pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
 }
 
 pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
-    let class = backend.state.map_or("muted", HeadState::class);
+    let class = backend.state.map_or("muted", BackendOnHead::class);
     html! {
         article.(class) {
             div.title {
@@ -158,7 +158,7 @@ pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
             @if backend.state.is_some() {
                 (jobs_of_backend(backend, next.upstream))
-                @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
+                @if backend.state.is_some_and(|state| state <= BackendOnHead::Broken) { (next_step(backend, next)) }
             }
         }
     }
@@ -166,11 +166,11 @@ pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
 
 /// What failed comes first: a backend may have hundreds of jobs.
 fn jobs_of_backend(backend: &PullBackend, upstream: &str) -> Markup {
-    let state = |job: &PullJob| HeadState::of_job(job.outcome, job.missing_proof.is_some());
+    let state = |job: &PullJob| BackendOnHead::of_job(job.outcome, job.missing_proof.is_some());
     let item = |result: &PullJob| html! { li { (job(result, Some(&backend.repo), upstream)) } };
     let mut sorted: Vec<&PullJob> = backend.jobs.iter().collect();
     sorted.sort_by_key(|job| state(job));
-    let passed_from = sorted.partition_point(|job| state(job) < HeadState::Passed);
+    let passed_from = sorted.partition_point(|job| state(job) < BackendOnHead::Passed);
     let is_folded = sorted.len() - passed_from > MAX_OPEN_PASSED;
     let (open, folded) = sorted.split_at(if is_folded { passed_from } else { sorted.len() });
     html! {
@@ -213,9 +213,9 @@ impl NextStep<'_> {
 
 /// What to do about a failure: fix, re-run, revert, or ask; by whose fault it is.
 fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
-    let state = |job: &PullJob| HeadState::of_job(job.outcome, job.missing_proof.is_some());
+    let state = |job: &PullJob| BackendOnHead::of_job(job.outcome, job.missing_proof.is_some());
     // The job that the verdict is about; without a verdict the worst one.
-    let failed = backend.jobs.iter().filter(|job| state(job) <= HeadState::Broken);
+    let failed = backend.jobs.iter().filter(|job| state(job) <= BackendOnHead::Broken);
     let cause = failed.min_by_key(|job| (job.verdict != backend.verdict, state(job)));
     let run = cause.and_then(|job| job.details.url.as_deref());
     let is_cancelled = cause.is_some_and(|job| job.outcome == Some(JobOutcome::Cancelled));

@@ -30,7 +30,7 @@ use maud::{Markup, html};
 
 use crate::layout::{time, zone};
 use crate::model::open_pulls::OpenPull;
-use crate::query::{EventFilter, TimeSpan};
+use crate::query::{ShownEvents, TimeSpan};
 
 fn category_text(category: TriageCategory) -> &'static str {
     match category {
@@ -59,7 +59,7 @@ fn pull_fault(pull: &OpenPull) -> &'static str {
 /// Links to windows and kinds of event, a form for another time span, and the permalink, if there is one. Crawlers aren't to follow
 /// them: their combinations never end.
 fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
-    let link = |window: Option<&'static str>, events: EventFilter| {
+    let link = |window: Option<&'static str>, events: ShownEvents| {
         let span = TimeSpan { window: window.or(span.window), events, page: 1, ..span.clone() };
         format!("{path}{}", span.address())
     };
@@ -74,7 +74,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                 a rel="nofollow" aria-current=[(span.window == Some(window)).then_some("true")]
                     href=(link(Some(window), span.events)) { (name) }
             } }
-            span.group { @for (events, name) in [(EventFilter::Pr, "Pull requests"), (EventFilter::Nightly, "Nightly")] {
+            span.group { @for (events, name) in [(ShownEvents::Pr, "Pull requests"), (ShownEvents::Nightly, "Nightly")] {
                 a rel="nofollow" aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
             span.detail { (time(span.from)) " – " (time(span.to)) " " (zone()) }

@@ -25,7 +25,7 @@ use crate::context::{Hud, PageError};
 use crate::layout::{ago, count_link, counted, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
-use crate::query::{EventFilter, SpanQuery, TimeSpan};
+use crate::query::{ShownEvents, SpanQuery, TimeSpan};
 use crate::view::View;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -149,7 +149,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
         let entries = entries.iter().filter(|entry| {
             entry.level == level
                 && has_text(entry, &searched)
-                && (span.events == EventFilter::Nightly || !entry.is_nightly_only())
+                && (span.events == ShownEvents::Nightly || !entry.is_nightly_only())
         });
         let rows = entries.map(|entry| {
             let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();

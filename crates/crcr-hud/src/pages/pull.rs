@@ -18,7 +18,7 @@ use crate::address;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_of, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
-use crate::model::head_state::HeadState;
+use crate::model::head_state::BackendOnHead;
 use crate::query::given;
 use crate::view::View;
 
@@ -247,7 +247,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
 
 /// The command that writes down how to repeat the first failure; it knows the newest head only.
 fn reproduce(model: &PullModel, view: &View<'_>) -> Markup {
-    let is_failed = |backend: &&PullBackend| backend.state == Some(HeadState::Failed);
+    let is_failed = |backend: &&PullBackend| backend.state == Some(BackendOnHead::Failed);
     let failed = model.backends.iter().find(is_failed).filter(|_| !model.is_older);
     html! { @if let (Some(backend), Some(hud)) = (failed, view.public_url) {
         p.detail {

@@ -15,7 +15,7 @@ use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, duration, time, zone};
 use crate::model::days::{day_tallies, facts, reports_by_day};
-use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
+use crate::query::{ShownEvents, SpanQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 /// Rows on a page. Rows of the same moment aren't parted: one event is dispatched to many backends.
@@ -85,7 +85,7 @@ pub(crate) struct ListedReport {
     pub(crate) outcome: CallbackOutcome,
     /// HTTP status.
     pub(crate) answer: u16,
-    /// The backend; `None` for a repository that isn't one, of which nothing more is told.
+    /// The backend; `None` for a repository that isn't one, about which nothing else is shown.
     pub(crate) repo: Option<String>,
     pub(crate) job: Option<String>,
     pub(crate) detail: Option<String>,
@@ -122,7 +122,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: RelayQuery) -> Result<RelayM
 }
 
 impl RelayModel {
-    /// Until when rows are listed. What its backend's file holds back is of a time that is still to come.
+    /// The time until which rows are listed. Rows that a backend's file holds back have a time in the future.
     fn end(&self) -> Timestamp {
         let last = if self.span.until_now { Timestamp::MAX } else { self.span.to };
         self.before.unwrap_or(Timestamp::MAX).min(last)
@@ -271,7 +271,7 @@ pub(crate) fn link(list: RelayList, kind: Option<&str>, span: &TimeSpan) -> Opti
 
 /// The address of one backend's reports.
 pub(crate) fn reports_of_backend(repo: &str, kind: &str, window: &str) -> String {
-    url(RelayList::Reports, Some(kind), Some(repo), window, EventFilter::Pr)
+    url(RelayList::Reports, Some(kind), Some(repo), window, ShownEvents::Pr)
 }
 
 fn url(
@@ -279,7 +279,7 @@ fn url(
     kind: Option<&str>,
     backend: Option<&str>,
     window: &str,
-    events: EventFilter,
+    events: ShownEvents,
 ) -> String {
     address(
         "/relay",
@@ -288,7 +288,7 @@ fn url(
             ("kind", kind),
             ("backend", backend),
             ("window", Some(window)),
-            ("events", Some(events.as_str()).filter(|_| events != EventFilter::Pr)),
+            ("events", Some(events.as_str()).filter(|_| events != ShownEvents::Pr)),
         ],
     )
 }
@@ -307,7 +307,7 @@ impl RelayModel {
                 ("window", self.span.window),
                 ("from", Some(&*from).filter(|_| is_given)),
                 ("to", Some(&*to).filter(|_| is_given)),
-                ("events", Some("nightly").filter(|_| self.span.events == EventFilter::Nightly)),
+                ("events", Some("nightly").filter(|_| self.span.events == ShownEvents::Nightly)),
                 ("before", before.as_deref()),
             ],
         )

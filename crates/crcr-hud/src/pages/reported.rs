@@ -19,7 +19,7 @@ use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, external_link, outcome, outcome_parts, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
-use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
+use crate::query::{ShownEvents, SpanQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 100;
@@ -262,7 +262,7 @@ async fn jobs_of(
     let attempts = shared.attempts(&window);
     let dispatches: Vec<_> = shared.dispatches(&window).collect();
     let days = jobs_by_day(attempts, dispatches.iter().copied(), shared.dispatches(&later));
-    let is_nightly = span.events == EventFilter::Nightly;
+    let is_nightly = span.events == ShownEvents::Nightly;
     let mut found = vec![];
     for (_, (jobs, dispatches)) in days.into_iter().filter(|(day, _)| day.nightly == is_nightly) {
         if let Some(ReportedKind::Expected(end)) = model.asked {
@@ -378,7 +378,7 @@ pub(crate) fn link_of_test(
 /// has the same, so that crawlers get no other.
 pub(crate) fn link_of_failures(backend: &str, (test, file): (&str, Option<&str>)) -> String {
     let asked = [("backend", Some(backend)), ("test", Some(test)), ("file", file)];
-    let times = [("window", Some("30d")), ("events", Some(EventFilter::Pr.as_str()))];
+    let times = [("window", Some("30d")), ("events", Some(ShownEvents::Pr.as_str()))];
     address("/reported", asked.into_iter().chain(times))
 }
 

@@ -33,7 +33,7 @@ use crate::layout::{
 };
 use crate::model::days::SharedFacts;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
-use crate::query::{EventFilter, SpanQuery, TimeSpan};
+use crate::query::{ShownEvents, SpanQuery, TimeSpan};
 use crate::view::View;
 
 /// How many days are shown of a backend that left the allowlist, and how far back they may be.
@@ -246,7 +246,7 @@ async fn span_with_results(
         let (from, to) = (midnight(last - DAYS_OF_THE_PAST + 1), midnight(last + 1));
         span = TimeSpan { from, to, until_now: false, window: None, ..span };
     }
-    let nightly = TimeSpan { events: EventFilter::Nightly, ..span.clone() };
+    let nightly = TimeSpan { events: ShownEvents::Nightly, ..span.clone() };
     if span.events_named {
         return Ok(span);
     }
@@ -345,7 +345,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             section aria-labelledby="matrix" {
                 div.title {
                     h2 #matrix {
-                        @match model.span.events { EventFilter::Pr => "Pull requests by job", EventFilter::Nightly => "Nightly commits by job" }
+                        @match model.span.events { ShownEvents::Pr => "Pull requests by job", ShownEvents::Nightly => "Nightly commits by job" }
                     }
                     (filters(&path, &model.span, model.matrix.older_heads))
                 }
@@ -506,7 +506,7 @@ fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
         span.group { @for (only_failing, name) in [(false, "All"), (true, "Failing")] {
             a aria-current=[(span.only_failing == only_failing).then_some("true")] href=(link(span.all_heads, only_failing)) { (name) }
         } }
-        @if span.events == EventFilter::Pr {
+        @if span.events == ShownEvents::Pr {
             span.group { @for (all_heads, name) in [(false, "Current heads"), (true, "All heads")] {
                 a aria-current=[(span.all_heads == all_heads).then_some("true")] href=(link(all_heads, span.only_failing)) { (name) }
             } }
@@ -601,7 +601,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                         @let query = if row.upstream.eq_ignore_ascii_case(&page.upstream) { String::new() } else { format!("?upstream={}", row.upstream) };
                         a href=(format!("/pr/{number}{query}")) { "#" (number) }
                     },
-                    None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
+                    None => strong.muted { @match page.span.events { ShownEvents::Pr => "push", ShownEvents::Nightly => "nightly" } },
                 }
                 @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_of(&row.upstream, &page.upstream, &row.head_sha)) " " }
                 span.detail { (ago(row.at)) @if row.older { " · older head" } }

@@ -22,7 +22,7 @@ use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
 use crate::model::{RateView, totals_by_hour};
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
-use crate::query::{EventFilter, SpanQuery, end_of_minute, given_name};
+use crate::query::{ShownEvents, SpanQuery, end_of_minute, given_name};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -366,7 +366,7 @@ async fn add_reports(
         let window = Window::all(buckets.from, buckets.to);
         let with_later_heads = Window { to: heads_until(window.to), ..window.clone() };
         let shared = facts(hud, &with_later_heads).await?;
-        for ((hour, repo), totals) in totals_by_hour(&shared, &window, EventFilter::Pr) {
+        for ((hour, repo), totals) in totals_by_hour(&shared, &window, ShownEvents::Pr) {
             if let Some(sum) = sums.get_mut(hour as usize) {
                 sum.insert(repo, totals);
             }

@@ -98,7 +98,7 @@ pub(crate) async fn handle_button(
     Form(button): Form<ButtonForm>,
 ) -> Result<Redirect, Refusal> {
     operators::check_origin(&headers)?;
-    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.status_ttl);
     let mut too_old = 0;
     let (what, count) = match button {
         ButtonForm { all: Some(true), .. } => {
@@ -143,7 +143,7 @@ pub(crate) async fn change(
     let expected = "The body is neither {\"delivery\": ID, \"repo\": \"OWNER/REPO\"} (`repo` is optional) nor \
                     {\"discard\": KEY} nor {\"discard_repository\": \"OWNER/REPO\"}";
     let request: DeliveryRequest = operators::json_body(request, expected).await?;
-    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.status_ttl);
     let (what, count) = match request {
         DeliveryRequest::Redeliver { delivery, repo } => {
             ("redelivered", redeliver(store, &delivery, repo.as_ref(), now, keep).await?)

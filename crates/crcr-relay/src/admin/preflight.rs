@@ -129,7 +129,7 @@ async fn find_listener(address: &str) -> Result<(), String> {
 async fn write_to_file(path: &Path, config: &Config, now: Timestamp) -> Result<(), StoreError> {
     let store = SqliteStore::open(path, StoreRole::Tool)?;
     let mut batch = WriteBatch::default();
-    batch.set(state_records::write_probe_key(), &now, now + config.keep);
+    batch.set(state_records::write_probe_key(), &now, now + config.status_ttl);
     store.commit(batch, now).await.map(drop)
 }
 

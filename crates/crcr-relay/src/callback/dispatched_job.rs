@@ -15,7 +15,7 @@ use crcr_store::{
 use jiff::Timestamp;
 
 use super::response::{CallbackAnswer, CallbackResponse};
-use super::verified_report::{Decision, VerifiedReport};
+use super::verified_report::{RecordAttempt, VerifiedReport};
 use crate::facts::attempt_fact;
 use crate::limits;
 use crate::probes::{bisect, confirm};
@@ -54,13 +54,13 @@ struct NextState {
 }
 
 impl VerifiedReport<'_> {
-    pub(crate) async fn record_dispatched_job(&self) -> Decision {
+    pub(crate) async fn record_dispatched_job(&self) -> Result<RecordAttempt, StoreError> {
         let mut known = self.read_known_job().await?;
         if let Some(replayed) = self.check_replay(known.token.value.as_ref()) {
-            return Ok(Some(replayed));
+            return Ok(RecordAttempt::Answered(replayed));
         }
         if let Some(refused) = self.check_pin(&known.pin).await? {
-            return Ok(Some(refused));
+            return Ok(RecordAttempt::Answered(refused));
         }
         if let Some(repository) = self.name_when_dispatched(&known).await? {
             let identity = CallerIdentity { repository, ..self.identity.clone() };
@@ -70,18 +70,21 @@ impl VerifiedReport<'_> {
         let Some(dispatch) = &known.dispatch.value else {
             let detail = "callback rejected: no matching dispatch record";
             let outcome = CallbackOutcome::RejectedState;
-            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+            return Ok(RecordAttempt::Answered(CallbackResponse::bad_request(outcome, detail)));
         };
         if !self.shown_level(dispatch).shows_results() {
             let outcome = CallbackOutcome::BelowLevel;
-            return Ok(Some(CallbackResponse::accepted(outcome, CallbackAnswer::Ignored)));
+            return Ok(RecordAttempt::Answered(CallbackResponse::accepted(
+                outcome,
+                CallbackAnswer::Ignored,
+            )));
         }
         if let Some(refused) = self.check_repository(dispatch) {
-            return Ok(Some(refused));
+            return Ok(RecordAttempt::Answered(refused));
         }
         for claim in &known.claims {
             if let Some(refused) = self.check_claim(dispatch, claim.value.as_deref()).await? {
-                return Ok(Some(refused));
+                return Ok(RecordAttempt::Answered(refused));
             }
         }
         let provenance = self.provenance(Some(dispatch));
@@ -123,7 +126,7 @@ impl VerifiedReport<'_> {
         dispatch: &Dispatch,
         next: NextState,
         provenance: ReportProvenance,
-    ) -> Decision {
+    ) -> Result<RecordAttempt, StoreError> {
         let relay = self.relay;
         let now = relay.now();
         let mut next = self.next_record(next, known, provenance, now);
@@ -159,14 +162,14 @@ impl VerifiedReport<'_> {
             self.add_forward(&known.job.key, self.shown_level(dispatch), times, &mut batch);
         }
         let answer = CallbackAnswer::Recorded(self.callback.state);
-        let decision = self.commit(batch, &known.token, answer, outcome_of(dispatch, proof)).await;
-        if let Ok(Some(response)) = &decision
+        let attempt = self.commit(batch, &known.token, answer, outcome_of(dispatch, proof)).await;
+        if let Ok(RecordAttempt::Answered(response)) = &attempt
             && response.result.is_ok()
         {
             let received_at = now - self.started.elapsed();
             relay.traces.report_recorded(dispatch, &next, received_at, relay.now());
         }
-        decision
+        attempt
     }
 
     /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist already has the
@@ -357,7 +360,7 @@ impl VerifiedReport<'_> {
         job: &Versioned<JobRecord>,
         proof: ProofStatus,
         token: &Versioned<UsedToken>,
-    ) -> Decision {
+    ) -> Result<RecordAttempt, StoreError> {
         let relay = self.relay;
         let mut batch = WriteBatch::default();
         if let Some(recorded) = job.value.as_ref().filter(|recorded| recorded.state.is_open())
@@ -390,7 +393,11 @@ impl VerifiedReport<'_> {
 
     /// Refuses a run that answers another dispatch. One run answers one: otherwise code of one pull request that runs
     /// downstream could report in the name of another.
-    async fn check_claim(&self, dispatch: &Dispatch, claim: Option<&str>) -> Decision {
+    async fn check_claim(
+        &self,
+        dispatch: &Dispatch,
+        claim: Option<&str>,
+    ) -> Result<Option<CallbackResponse>, StoreError> {
         let Some(other) = claim.filter(|delivery| *delivery != self.callback.delivery) else {
             return Ok(None);
         };

@@ -17,8 +17,8 @@ use crcr_domain::results::facts::CallbackOutcome;
 use crcr_store::StoreError;
 
 use super::dry_dispatch;
-use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
-use super::verified_report::{OverBudget, VerifiedReport};
+use super::response::{CallbackAnswer, CallbackResponse, KnownReport, record_unchanged};
+use super::verified_report::{OverBudget, RecordAttempt, VerifiedReport};
 use crate::http::http_response::{self, Refusal};
 use crate::relay::Relay;
 use crate::usage::Resource;
@@ -27,15 +27,15 @@ use crate::{limits, state_records};
 pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let started = Instant::now();
     let (head, body) = request.into_parts();
-    let mut summary = ReportSummary::default();
+    let mut known = KnownReport::default();
     let response = match http_response::body(body, limits::CALLBACK_BYTES).await {
-        Ok(body) => receive(&relay, &head.headers, &body, &mut summary, started).await,
+        Ok(body) => receive(&relay, &head.headers, &body, &mut known, started).await,
         Err(refusal) => CallbackResponse::refused(CallbackOutcome::BadBody, refusal),
     };
     let is_dry = matches!(response.result, Ok(CallbackAnswer::DryDispatch));
     let outcome = match &response.result {
         // Nobody has proven who it is: strangers can cause as many as they like.
-        Err(refusal) if refusal.status.is_server_error() && summary.repo.is_none() => "unverified",
+        Err(refusal) if refusal.status.is_server_error() && known.repo.is_none() => "unverified",
         Err(refusal) if refusal.status.is_server_error() => "unavailable",
         _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
@@ -45,9 +45,9 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
     }
     relay.metrics.callback(outcome, started.elapsed().as_secs_f64());
     if !response.outcome.is_stored() && !is_dry {
-        record_unchanged(&relay, &summary, &response, started.elapsed());
+        record_unchanged(&relay, &known, &response, started.elapsed());
     }
-    response.into_response(&relay, &summary)
+    response.into_response(&relay, &known)
 }
 
 /// The order of these checks is part of the contract.
@@ -55,7 +55,7 @@ async fn receive(
     relay: &Relay,
     headers: &HeaderMap,
     body: &Bytes,
-    summary: &mut ReportSummary,
+    known: &mut KnownReport,
     started: Instant,
 ) -> CallbackResponse {
     // Before the token, only whether the body is JSON is checked; its content comes after.
@@ -87,7 +87,7 @@ async fn receive(
             return CallbackResponse::refused(CallbackOutcome::BadToken, refusal);
         }
     };
-    summary.repo = Some(identity.repository.clone());
+    known.repo = Some(identity.repository.clone());
     // Otherwise a report of a re-run would be of the first attempt, and be refused.
     if let Ok(callback) = &mut parsed
         && callback.lacks_attempt
@@ -111,7 +111,7 @@ async fn receive(
     {
         return CallbackResponse::store_failed(&error);
     }
-    summary.repo = Some(identity.repository.clone());
+    known.repo = Some(identity.repository.clone());
     let identity = identity;
     let entry = allowlist.get(&identity.repository);
     let ignored =
@@ -137,12 +137,12 @@ async fn receive(
             "half a character, bytes that aren't UTF-8, or a number that isn't finite: replaced";
         callback.details.warnings.push(warning.to_owned());
     }
-    summary.callback = Some(callback.clone());
+    known.callback = Some(callback.clone());
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
     let report = CheckedReport { identity: &identity, entry, callback, body, started };
-    record(relay, report, summary).await
+    record(relay, report, known).await
 }
 
 /// A repository that isn't on the allowlist may have been renamed since it was dispatched to. If so, its report is of
@@ -171,7 +171,7 @@ struct CheckedReport<'a> {
 async fn record(
     relay: &Relay,
     report: CheckedReport<'_>,
-    summary: &mut ReportSummary,
+    known: &mut KnownReport,
 ) -> CallbackResponse {
     let CheckedReport { identity, entry, mut callback, body, started } = report;
     let mut forwards_all = true;
@@ -187,20 +187,20 @@ async fn record(
             forwards_all,
             over_budget: &over_budget,
         };
-        let decision = if callback.kind.is_self_report() {
+        let attempt = if callback.kind.is_self_report() {
             report.record_self_report().await
         } else {
             report.record_dispatched_job().await
         };
-        match decision {
-            Ok(Some(response)) => {
+        match attempt {
+            Ok(RecordAttempt::Answered(response)) => {
                 if response.result.is_ok() && response.outcome.is_stored() {
                     log_warnings(&callback, identity);
                 }
                 return response;
             }
-            Ok(None) if over_budget.forwards.into_inner() => forwards_all = false,
-            Ok(None) if over_budget.texts.into_inner() => {
+            Ok(RecordAttempt::Again) if over_budget.forwards.into_inner() => forwards_all = false,
+            Ok(RecordAttempt::Again) if over_budget.texts.into_inner() => {
                 let repo = identity.repository.as_str();
                 relay.usage.add(relay.now(), Resource::DroppedTexts, repo, 1);
                 callback.details.drop_texts(&format!(
@@ -209,9 +209,9 @@ async fn record(
                     identity.repository,
                     limits::TEXT_BYTES_PER_DAY >> 20
                 ));
-                summary.callback = Some(callback.clone());
+                known.callback = Some(callback.clone());
             }
-            Ok(None) => {}
+            Ok(RecordAttempt::Again) => {}
             Err(error) => return CallbackResponse::store_failed(&error),
         }
     }

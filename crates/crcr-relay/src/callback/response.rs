@@ -37,12 +37,12 @@ pub(crate) struct CallbackResponse {
 
 /// What is known about a report, however far its checks got.
 #[derive(Default)]
-pub(crate) struct ReportSummary {
+pub(crate) struct KnownReport {
     pub(crate) repo: Option<RepoName>,
     pub(crate) callback: Option<Callback>,
 }
 
-impl ReportSummary {
+impl KnownReport {
     /// The repository that sent the report, if it is on the allowlist.
     fn listed_repo(&self, relay: &Relay) -> Option<&RepoName> {
         let allowlist = relay.allowlist.get()?;
@@ -96,7 +96,7 @@ impl CallbackResponse {
     /// Each caller gets a time of its own: if all of them came back at once, all but one would be refused
     /// again.
     ///
-    /// `what`: which limit it is, if it isn't that of a minute.
+    /// `what`: the limit that was reached; without it, the limit per minute.
     pub(crate) fn rate_limited(
         relay: &Relay,
         repo: &RepoName,
@@ -111,7 +111,7 @@ impl CallbackResponse {
         Self::refused(CallbackOutcome::RateLimited, refusal)
     }
 
-    pub(crate) fn into_response(self, relay: &Relay, report: &ReportSummary) -> Response {
+    pub(crate) fn into_response(self, relay: &Relay, report: &KnownReport) -> Response {
         match self.result {
             Ok(answer) => answer.into_response(report.callback.as_ref()),
             Err(refusal) => {
@@ -132,7 +132,7 @@ impl CallbackResponse {
 /// The fact about a report, and the response to it.
 pub(crate) fn callback_fact(
     relay: &Relay,
-    report: &ReportSummary,
+    report: &KnownReport,
     response: &CallbackResponse,
     latency: Duration,
 ) -> CallbackFact {
@@ -160,7 +160,7 @@ pub(crate) fn callback_fact(
 /// repository, so that nobody can fill the disk.
 pub(crate) fn record_unchanged(
     relay: &Arc<Relay>,
-    report: &ReportSummary,
+    report: &KnownReport,
     response: &CallbackResponse,
     latency: Duration,
 ) {

@@ -14,7 +14,7 @@ use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch,
 use jiff::Timestamp;
 
 use super::response::{CallbackAnswer, CallbackResponse};
-use super::verified_report::{Decision, VerifiedReport};
+use super::verified_report::{RecordAttempt, VerifiedReport};
 use crate::facts::{JobCause, attempt_fact};
 use crate::limits;
 use crate::probes::bisect;
@@ -25,20 +25,23 @@ use crate::repository_pins::Pin;
 use crate::state_records::{self, CommitLookup, JobRecord, UsedToken};
 
 impl VerifiedReport<'_> {
-    pub(crate) async fn record_self_report(&self) -> Decision {
+    pub(crate) async fn record_self_report(&self) -> Result<RecordAttempt, StoreError> {
         let (relay, callback) = (self.relay, self.callback);
         let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
         let repo = &self.identity.repository;
         let Some(entry) = self.entry else {
             let answer = CallbackAnswer::Ignored;
-            return Ok(Some(CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer)));
+            return Ok(RecordAttempt::Answered(CallbackResponse::accepted(
+                CallbackOutcome::BelowLevel,
+                answer,
+            )));
         };
         if let Some(refused) = self.check_self_report(entry).await? {
-            return Ok(Some(refused));
+            return Ok(RecordAttempt::Answered(refused));
         }
         let token: Versioned<UsedToken> = read_record(store, self.token_key()).await?;
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
-            return Ok(Some(replayed));
+            return Ok(RecordAttempt::Answered(replayed));
         }
         let job_key = state_records::self_report_key(&callback.delivery, repo, &callback.job);
         let job: Versioned<JobRecord> = read_record(store, job_key.clone()).await?;
@@ -48,7 +51,9 @@ impl VerifiedReport<'_> {
             step => return self.reject_step(step, WriteBatch::default(), &token).await,
         }
         if let Some(wait) = self.charge_look_up().await? {
-            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait, None)));
+            return Ok(RecordAttempt::Answered(CallbackResponse::rate_limited(
+                relay, repo, wait, None,
+            )));
         }
         let claimed = callback.claimed_commit.as_deref();
         let exists = match claimed {
@@ -123,7 +128,10 @@ impl VerifiedReport<'_> {
     }
 
     /// Refuses what isn't the repository's own run, or isn't of this repository.
-    async fn check_self_report(&self, entry: &AllowlistEntry) -> Decision {
+    async fn check_self_report(
+        &self,
+        entry: &AllowlistEntry,
+    ) -> Result<Option<CallbackResponse>, StoreError> {
         let (store, upstream) = (self.relay.store.as_ref(), &self.relay.config.upstream);
         let repo = &self.identity.repository;
         if !entry.events.contains(EventKind::Nightly) {

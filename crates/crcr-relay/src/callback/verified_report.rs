@@ -16,7 +16,7 @@ use crcr_store::{
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, callback_fact};
+use super::response::{CallbackAnswer, CallbackResponse, KnownReport, callback_fact};
 use crate::compat::forward;
 use crate::http::http_response::Refusal;
 use crate::limits;
@@ -50,8 +50,12 @@ pub(crate) struct OverBudget {
     pub(crate) forwards: AtomicBool,
 }
 
-/// `None` when another change came first, so that the decision has to be made again.
-pub(crate) type Decision = Result<Option<CallbackResponse>, StoreError>;
+/// What came of one try to record a report.
+pub(crate) enum RecordAttempt {
+    Answered(CallbackResponse),
+    /// Nothing was recorded: another change came first, or [`OverBudget`] says what to leave out.
+    Again,
+}
 
 impl VerifiedReport<'_> {
     /// The answer to a report that doesn't change its job's state, but may change what `batch` has.
@@ -60,7 +64,7 @@ impl VerifiedReport<'_> {
         step: JobTransition,
         batch: WriteBatch,
         token: &Versioned<UsedToken>,
-    ) -> Decision {
+    ) -> Result<RecordAttempt, StoreError> {
         let (answer, outcome) = match step {
             JobTransition::Duplicate => (CallbackAnswer::Duplicate, CallbackOutcome::Duplicate),
             JobTransition::Stale => (CallbackAnswer::Stale, CallbackOutcome::Stale),
@@ -79,7 +83,7 @@ impl VerifiedReport<'_> {
         token: &Versioned<UsedToken>,
         answer: CallbackAnswer,
         (outcome, missing): (CallbackOutcome, Option<MissingProof>),
-    ) -> Decision {
+    ) -> Result<RecordAttempt, StoreError> {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
         batch.update(
@@ -88,12 +92,12 @@ impl VerifiedReport<'_> {
             until,
         );
         if outcome.is_stored() {
-            let summary = ReportSummary {
+            let known = KnownReport {
                 repo: Some(self.identity.repository.clone()),
                 callback: Some(self.callback.clone()),
             };
             let response = CallbackResponse::accepted(outcome, answer);
-            let mut fact = callback_fact(relay, &summary, &response, self.started.elapsed());
+            let mut fact = callback_fact(relay, &known, &response, self.started.elapsed());
             fact.detail = missing.map(|missing| format!("reported without proof: {missing}"));
             batch.facts.push(Fact::Callback(fact));
         }
@@ -105,15 +109,15 @@ impl VerifiedReport<'_> {
                 relay.usage.add(now, Resource::Reports, repo.as_str(), 1);
                 let bytes = self.callback.details.text_bytes();
                 relay.usage.add(now, Resource::TextBytes, repo.as_str(), bytes);
-                Some(CallbackResponse::accepted(outcome, answer))
+                RecordAttempt::Answered(CallbackResponse::accepted(outcome, answer))
             }
-            CommitOutcome::Conflict | CommitOutcome::LeaseLost => None,
+            CommitOutcome::Conflict | CommitOutcome::LeaseLost => RecordAttempt::Again,
             CommitOutcome::Limited(limited) => match ways_out.get(limited.charge) {
                 Some(Some(over)) => {
                     over.store(true, Ordering::Relaxed);
-                    None
+                    RecordAttempt::Again
                 }
-                _ => Some(self.over_limit(limited)),
+                _ => RecordAttempt::Answered(self.over_limit(limited)),
             },
         })
     }
@@ -208,7 +212,10 @@ impl VerifiedReport<'_> {
     }
 
     /// Refuses a token of another repository that has the name now.
-    pub(crate) async fn check_pin(&self, pin: &Versioned<Pin>) -> Decision {
+    pub(crate) async fn check_pin(
+        &self,
+        pin: &Versioned<Pin>,
+    ) -> Result<Option<CallbackResponse>, StoreError> {
         let Some(claims) = self.identity.github() else { return Ok(None) };
         let Some(pinned) = &pin.value else { return Ok(None) };
         let found = claims.repository_id;

@@ -121,7 +121,7 @@ pub struct Config {
     /// Whether a comment mentions the oncalls of a failing check run.
     pub oncall_comments: bool,
     /// How long records are kept.
-    pub keep: Duration,
+    pub status_ttl: Duration,
     /// A warning is logged when more dispatches than this are open.
     pub warn_open: Option<u32>,
     /// The criteria of promotions and demotions.
@@ -233,8 +233,8 @@ fn callback_url(public_url: &str) -> String {
 }
 
 /// How long records are kept (`CRCR_STATUS_TTL`), for commands that change them beside a relay.
-pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, SettingProblem> {
-    read_some(lookup, |settings| settings.keep(None))
+pub fn status_ttl(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, SettingProblem> {
+    read_some(lookup, |settings| settings.status_ttl(None))
 }
 
 /// Where the relay's state is, for commands that change it beside a relay.
@@ -355,7 +355,7 @@ impl Settings<'_> {
             never_started_after: self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600),
             run_window: self.run_window(),
             lost_after: self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600),
-            keep: self.keep(never_started_after.max(lost_after)),
+            status_ttl: self.status_ttl(never_started_after.max(lost_after)),
             warn_open: self.optional_number("IN_PROGRESS_WARN_THRESHOLD"),
             silent_l4: self.choice(
                 "CRCR_SILENT_L4",
@@ -549,14 +549,15 @@ impl Settings<'_> {
     }
 
     /// How long records are kept: at least as long as the relay waits for reports.
-    fn keep(&mut self, least: Option<Duration>) -> Option<Duration> {
+    fn status_ttl(&mut self, least: Option<Duration>) -> Option<Duration> {
         const NAME: &str = "CRCR_STATUS_TTL";
-        let keep = self.duration(NAME, limits::RECORD_RETENTION.as_secs())?;
-        if least.is_some_and(|least| keep < least) {
+        let status_ttl = self.duration(NAME, limits::RECORD_RETENTION.as_secs())?;
+        if least.is_some_and(|least| status_ttl < least) {
             let waits = "CRCR_NEVER_STARTED_AFTER and ZOMBIE_TIMEOUT_SECONDS";
-            return self.invalid(NAME, format!("{} s is shorter than {waits}", keep.as_secs()));
+            return self
+                .invalid(NAME, format!("{} s is shorter than {waits}", status_ttl.as_secs()));
         }
-        Some(keep)
+        Some(status_ttl)
     }
 
     /// The external HUD. A key without a URL is a problem: the deployed relay had a default URL, so

@@ -225,7 +225,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
     let known = with(&hud).unwrap();
     assert_eq!(known.hud.unwrap().retries, None);
-    assert_eq!((known.keep, known.warn_open), (limits::RECORD_RETENTION, None));
+    assert_eq!((known.status_ttl, known.warn_open), (limits::RECORD_RETENTION, None));
     let more = [
         ("HUD_MAX_RETRIES", "0"),
         ("CRCR_STATUS_TTL", "259200"),
@@ -233,7 +233,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     ];
     let config = with(&[&hud[..], &more].concat()).unwrap();
     assert_eq!(config.hud.unwrap().retries, Some(0));
-    assert_eq!(config.keep, Duration::from_secs(3 * 86_400));
+    assert_eq!(config.status_ttl, Duration::from_secs(3 * 86_400));
     assert_eq!(config.warn_open, Some(9));
     // The deployed relay had a default for the one, and no need of the other.
     assert_eq!(asked(&[hud[1]]), "HUD_API_URL");

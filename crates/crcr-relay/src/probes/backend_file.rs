@@ -50,7 +50,7 @@ pub(crate) async fn without_drafts(
     let now = relay.now();
     let may_lack = |file: &BackendFile| {
         file.takes_no_drafts()
-            || file.drafts_taken_since.is_some_and(|at| now < at + relay.config.keep)
+            || file.drafts_taken_since.is_some_and(|at| now < at + relay.config.status_ttl)
     };
     let both = repos.iter().zip(&files);
     // A file that isn't known yet may come to be known before the draft is dispatched.

@@ -142,7 +142,7 @@ fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body
     batch.records.push(RecordWrite {
         key: state_records::body_key(id),
         value: state_records::pack(body.to_string().as_bytes()),
-        expires_at: now + limits::BODY_RETENTION.min(relay.config.keep),
+        expires_at: now + limits::BODY_RETENTION.min(relay.config.status_ttl),
     });
     batch.set(state_records::dispatch_key(id, &dispatch.repo), dispatch, expires_at);
     batch.tasks.push(TaskKind::dispatch(dispatch).task(now));

@@ -50,7 +50,7 @@ const SWEEPS: &str = "sweep";
 const PROBES: &str = "probe";
 const JOB_LOGS: &str = "log";
 pub(crate) const EXTERNAL_HUD: &str = "hud";
-pub(crate) const KEEP: &str = "keep";
+pub(crate) const KEPT_WEBHOOKS: &str = "keep";
 
 /// The pools. `workers` is how many dispatches are sent at a time.
 fn pools(workers: usize) -> [Pool; 11] {
@@ -65,7 +65,7 @@ fn pools(workers: usize) -> [Pool; 11] {
         // One server behind all lanes: if it hangs, so do these and no others.
         pool(EXTERNAL_HUD, 8, 2),
         pool("alert", 2, 2),
-        pool(KEEP, 8, 8),
+        pool(KEPT_WEBHOOKS, 8, 8),
         pool("supersede", 2, 2),
         pool("deliveries", 1, 1),
         // For a task of another version, whose lane has no pool.
@@ -89,7 +89,7 @@ impl Lane {
             Self::JobLogs(name) => account(JOB_LOGS, name),
             Self::ExternalHud(name) => account(EXTERNAL_HUD, name),
             Self::AlertWebhook => "alert:".to_owned(),
-            Self::KeptWebhooks => format!("{KEEP}:"),
+            Self::KeptWebhooks => format!("{KEPT_WEBHOOKS}:"),
             Self::Superseding => "supersede:".to_owned(),
             Self::DeliveryLog => "deliveries:".to_owned(),
         }

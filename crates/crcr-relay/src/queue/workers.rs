@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handlers;
-use super::lanes::{BusyLanes, KEEP, server_of};
+use super::lanes::{BusyLanes, KEPT_WEBHOOKS, server_of};
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::limits;
 use crate::relay::Relay;
@@ -226,7 +226,7 @@ async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<Leas
     let paused = workers.paused.keys();
     let (mut pools, busy_lanes) = workers.busy.room(config.workers, &config.upstream, paused);
     let keeps = !workers.keeping.waits(relay.is_quiet(), Instant::now());
-    if let Some(keep) = pools.get_mut(KEEP).filter(|_| !keeps) {
+    if let Some(keep) = pools.get_mut(KEPT_WEBHOOKS).filter(|_| !keeps) {
         keep.free = 0;
     }
     let max_tasks = pools.values().map(|room| room.free).sum();
@@ -240,8 +240,8 @@ async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<Leas
             if workers.lease_outage.worked() {
                 tracing::info!("tasks can be leased again");
             }
-            let is_keeping = workers.busy.count_of_pool(KEEP) > 0
-                || tasks.iter().any(|task| pool_of(&task.lane) == KEEP);
+            let is_keeping = workers.busy.count_of_pool(KEPT_WEBHOOKS) > 0
+                || tasks.iter().any(|task| pool_of(&task.lane) == KEPT_WEBHOOKS);
             if keeps && !is_keeping {
                 workers.keeping.start_anew();
             }

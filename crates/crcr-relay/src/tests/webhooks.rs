@@ -436,7 +436,8 @@ async fn redelivered_dispatch_is_kept_for_the_full_retention() {
     world.send(&delivery).await;
     world.work().await;
     let (relay, store) = (&world.relay, world.relay.store.as_ref());
-    let again = deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.keep);
+    let again =
+        deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.status_ttl);
     assert_eq!(again.await.unwrap(), 1);
     let repo = RepoName::new("acme/two").unwrap();
     let key = state_records::dispatch_key(&delivery.id, &repo);

@@ -258,7 +258,7 @@ impl<'a> WebhookChanges<'a> {
             dispatch.order = pull.order;
         }
         if let Some(newer) = self.newer.take() {
-            // Not every backend gets that a draft is ready for review: the others may lack its head.
+            // A `ready_for_review` event doesn't go to every backend, so the others may still lack this head.
             let is_replaced = |one: &Dispatch| newer.targets.contains(&one.repo);
             for dispatch in dispatches.iter_mut().filter(|one| is_replaced(one)) {
                 dispatch.status = DispatchStatus::Superseded { by: newer.id.clone() };
@@ -302,8 +302,8 @@ impl<'a> WebhookChanges<'a> {
     }
 }
 
-/// The backends whose newest dispatch of the head `is_wanted`. That gets `None` if no dispatch is known, as its event
-/// may come later.
+/// The backends for which `is_wanted` holds. It gets the backend's newest dispatch of the head, or `None` if none is known,
+/// because its event may come later.
 async fn with_newest(
     relay: &Relay,
     pull: &PullRecord,
@@ -429,7 +429,7 @@ fn add_delivery(
         batch.records.push(RecordWrite {
             key,
             value: body.packed.clone(),
-            expires_at: now + limits::BODY_RETENTION.min(relay.config.keep),
+            expires_at: now + limits::BODY_RETENTION.min(relay.config.status_ttl),
         });
     }
     Ok(())

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crcr_artifacts::fetch::FetchError;
 use crcr_artifacts::find::{ArtifactSources, FoundArtifact, SourceRun};
-use crcr_artifacts::store::StoreError;
+use crcr_artifacts::store::ArtifactStoreError;
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::test_rows::{ARTIFACT_KINDS, ReportArtifact};
 use crcr_domain::ci_data::test_row::TestedRun;
@@ -198,7 +198,7 @@ async fn fetch(
 /// Whether the same artifact may be readable later.
 fn is_for_now(error: &FetchError) -> bool {
     match error {
-        FetchError::Store(StoreError::NotFound { .. })
+        FetchError::Store(ArtifactStoreError::NotFound { .. })
         | FetchError::Length { .. }
         | FetchError::Range
         | FetchError::Digest => false,

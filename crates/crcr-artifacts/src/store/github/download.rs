@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use super::{GitHubStore, STORE, SecretMask};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 
 /// Requests a new signed URL when the current one has expired.
 pub struct UrlBlob {
@@ -120,7 +120,7 @@ impl UrlBlob {
             if total > MAX_UNSIZED_BYTES {
                 let message = "the server doesn't say how long the blob is, and it doesn't end";
                 let message = message.to_owned();
-                return Err(StoreError::Refused { store: STORE, message }.into());
+                return Err(ArtifactStoreError::Refused { store: STORE, message }.into());
             }
         }
         *counted = Some(total);
@@ -181,7 +181,7 @@ impl UrlBlob {
         match error.status() {
             Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
             Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(ByteRange::empty()),
-            Some(StatusCode::NOT_FOUND) => Err(StoreError::NotFound {
+            Some(StatusCode::NOT_FOUND) => Err(ArtifactStoreError::NotFound {
                 store: STORE,
                 what: format!(
                     "such blob ({message}); another upload may have replaced the artifact"
@@ -189,18 +189,18 @@ impl UrlBlob {
             }
             .into()),
             Some(status) if is_refusal(status) => {
-                Err(StoreError::Denied { store: STORE, message }.into())
+                Err(ArtifactStoreError::Denied { store: STORE, message }.into())
             }
             _ if error.is_transient() => {
                 Err(OpenError::Transient { message, retry_after: error.retry_after() })
             }
-            _ => Err(StoreError::Refused { store: STORE, message }.into()),
+            _ => Err(ArtifactStoreError::Refused { store: STORE, message }.into()),
         }
     }
 }
 
 /// Converts an error of the REST API; `what` is what the call was about.
-pub(crate) fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
+pub(crate) fn rest_error(error: crcr_github::GithubError, what: &str) -> ArtifactStoreError {
     use crcr_github::GithubError as Rest;
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {
@@ -209,12 +209,14 @@ pub(crate) fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreEr
     match error {
         // GitHub answers 410 and "Artifact has expired".
         Rest::NotFound(text) if text.contains("has expired") => {
-            StoreError::Expired { what: what.to_owned() }
+            ArtifactStoreError::Expired { what: what.to_owned() }
         }
-        Rest::NotFound(_) => StoreError::NotFound { store: STORE, what: what.to_owned() },
-        Rest::Unauthorized(_) | Rest::Forbidden(_) => StoreError::Denied { store: STORE, message },
-        error if error.is_transient() => StoreError::Unreachable { store: STORE, message },
-        _ => StoreError::Refused { store: STORE, message },
+        Rest::NotFound(_) => ArtifactStoreError::NotFound { store: STORE, what: what.to_owned() },
+        Rest::Unauthorized(_) | Rest::Forbidden(_) => {
+            ArtifactStoreError::Denied { store: STORE, message }
+        }
+        error if error.is_transient() => ArtifactStoreError::Unreachable { store: STORE, message },
+        _ => ArtifactStoreError::Refused { store: STORE, message },
     }
 }
 
@@ -261,7 +263,7 @@ fn byte_range(
         let range = text(header::CONTENT_RANGE).and_then(|range| start_and_total(&range));
         range.map_or((requested_start, None), |(start, total)| (start, Some(total)))
     };
-    let unsized_error = || StoreError::Refused {
+    let unsized_error = || ArtifactStoreError::Refused {
         store: STORE,
         message: "the blob's storage doesn't say how long the blob is".to_owned(),
     };

@@ -10,7 +10,7 @@ use crcr_github::artifact::{self, ArtifactService, ArtifactServiceError as Servi
 use crcr_github::http::UploadClient;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 
 pub const STORE: &str = "GitHub";
 
@@ -43,26 +43,30 @@ impl GitHubStore {
     }
 
     /// Converts an error of the service; `what` is what the call was about.
-    pub fn error(&self, error: ServiceError, what: &str) -> StoreError {
+    pub fn error(&self, error: ServiceError, what: &str) -> ArtifactStoreError {
         let message = error.with_cause();
         match error {
             ServiceError::NotFound => {
-                StoreError::NotFound { store: STORE, what: format!("`{what}`") }
+                ArtifactStoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
-            ServiceError::NameTaken { .. } => StoreError::Conflict { store: STORE, message },
-            ServiceError::Quota(message) => StoreError::Quota { store: STORE, message },
+            ServiceError::NameTaken { .. } => {
+                ArtifactStoreError::Conflict { store: STORE, message }
+            }
+            ServiceError::Quota(message) => ArtifactStoreError::Quota { store: STORE, message },
             ServiceError::Token(_) | ServiceError::Denied { .. } => {
-                StoreError::Denied { store: STORE, message }
+                ArtifactStoreError::Denied { store: STORE, message }
             }
             ServiceError::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
-                    StoreError::Denied { store: STORE, message }
+                    ArtifactStoreError::Denied { store: STORE, message }
                 }
-                _ if source.is_transient() => StoreError::Unreachable { store: STORE, message },
-                _ => StoreError::Refused { store: STORE, message },
+                _ if source.is_transient() => {
+                    ArtifactStoreError::Unreachable { store: STORE, message }
+                }
+                _ => ArtifactStoreError::Refused { store: STORE, message },
             },
             ServiceError::Refused { .. } | ServiceError::Address(_) => {
-                StoreError::Refused { store: STORE, message }
+                ArtifactStoreError::Refused { store: STORE, message }
             }
         }
     }

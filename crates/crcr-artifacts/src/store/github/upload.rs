@@ -25,7 +25,8 @@ use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
 use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::send::{self, BlobStart, BlockPacing};
 use crate::store::{
-    MAX_REPLACED, OTHER_STORE_WAIT, SLOW_CONNECTION, StoreError, after_failure, with_other_store,
+    ArtifactStoreError, MAX_REPLACED, OTHER_STORE_WAIT, SLOW_CONNECTION, after_failure,
+    with_other_store,
 };
 
 /// Small, so that many blocks are sent in parallel when latency is high.
@@ -60,7 +61,7 @@ impl UploadMarker {
 
 impl GitHubStore {
     /// Stores an artifact. An upload that fails or is stopped is deleted.
-    pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
+    pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, ArtifactStoreError> {
         self.refuse_to_replace(source).await?;
         let mut replaced = 0;
         loop {
@@ -72,7 +73,7 @@ impl GitHubStore {
                 Err(PutError::Replaced) => {
                     let message =
                         format!("another upload has replaced `{}` by `overwrite`", source.name);
-                    return Err(StoreError::Conflict { store: STORE, message });
+                    return Err(ArtifactStoreError::Conflict { store: STORE, message });
                 }
                 // This server has zips only.
                 Err(PutError::OnlyZips) => {
@@ -86,7 +87,7 @@ impl GitHubStore {
     }
 
     /// Deletes what the run has stored here under this name.
-    pub(crate) async fn delete_replaced(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) async fn delete_replaced(&self, name: &str) -> Result<(), ArtifactStoreError> {
         // The artifact is stored elsewhere, so this isn't the last resort.
         let retry = self.service().retry();
         let retry = retry.within(retry.total.min(RetryPolicy::CALL.total));
@@ -109,7 +110,7 @@ impl GitHubStore {
     pub(crate) async fn refuse_another_copy(
         &self,
         source: &UploadSource,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let service = self.service().clone().with_retry(with_other_store(self.service().retry()));
         let list = tokio::time::timeout(OTHER_STORE_WAIT, service.list(Some(&source.name))).await;
         let list = list.map_or_else(|_| vec![], Result::unwrap_or_default);
@@ -129,7 +130,7 @@ impl GitHubStore {
 
     /// Gitea and Forgejo give a name away again, and what had it is lost. A later attempt of the run may replace what an
     /// earlier one stored, as nothing there tells which attempt that was.
-    async fn refuse_to_replace(&self, source: &UploadSource) -> Result<(), StoreError> {
+    async fn refuse_to_replace(&self, source: &UploadSource) -> Result<(), ArtifactStoreError> {
         let may_replace =
             source.overwrite || source.job.run_attempt > 1 || self.marker(source).exists();
         if self.service().server() != ArtifactServer::Gitea || may_replace {
@@ -144,9 +145,9 @@ impl GitHubStore {
         }
     }
 
-    fn taken(&self, source: &UploadSource) -> StoreError {
+    fn taken(&self, source: &UploadSource) -> ArtifactStoreError {
         let message = format!("the run has an artifact `{}`", source.name);
-        StoreError::Conflict { store: STORE, message }
+        ArtifactStoreError::Conflict { store: STORE, message }
     }
 
     async fn put_once(&self, source: &UploadSource, raw: bool) -> Result<StoredArtifact, PutError> {
@@ -173,7 +174,7 @@ impl GitHubStore {
             Reservation::Stored(id, made) => (id, made, true),
         };
         let digests = match raw {
-            true => source.digests().await.map_err(StoreError::from)?,
+            true => source.digests().await.map_err(ArtifactStoreError::from)?,
             false => made.files.clone(),
         };
         Ok(StoredArtifact {
@@ -194,7 +195,7 @@ impl GitHubStore {
         &self,
         locator: &Locator,
         source: &UploadSource,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         const FILE: &str = "locator.json";
         let unwritten = |source| BlobSourceError::Read { path: PathBuf::from(FILE), source };
         let folder = tempfile::tempdir().map_err(unwritten)?;
@@ -267,7 +268,7 @@ impl GitHubStore {
                 Err(error) => break Err(self.error(error, &source.name).into()),
             }
             if source.stop.is_cancelled() {
-                break Err(StoreError::Stopped.into());
+                break Err(ArtifactStoreError::Stopped.into());
             }
         };
         marker.remove();
@@ -280,7 +281,7 @@ impl GitHubStore {
         source: &UploadSource,
         maybe_by_us: bool,
         open: &impl Fn() -> BlobBlocks,
-    ) -> Result<NameState, StoreError> {
+    ) -> Result<NameState, ArtifactStoreError> {
         let list = self.service().list(Some(&source.name)).await;
         let list = list.map_err(|e| self.error(e, &source.name))?;
         let unfinished_is_ours = async || match self.service().delete_own(&source.name).await {
@@ -317,9 +318,9 @@ impl GitHubStore {
         }
     }
 
-    fn busy(&self, source: &UploadSource) -> StoreError {
+    fn busy(&self, source: &UploadSource) -> ArtifactStoreError {
         let message = format!("another upload of `{}` has begun in this run", source.name);
-        StoreError::Conflict { store: STORE, message }
+        ArtifactStoreError::Conflict { store: STORE, message }
     }
 
     /// The marker of this run, job and artifact.
@@ -344,7 +345,7 @@ impl GitHubStore {
     }
 
     /// Deletes what this job has stored under this name.
-    pub(crate) async fn delete_own(&self, name: &str) -> Result<(), StoreError> {
+    pub(crate) async fn delete_own(&self, name: &str) -> Result<(), ArtifactStoreError> {
         match self.service().delete_own(name).await {
             Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),
@@ -355,11 +356,11 @@ impl GitHubStore {
     async fn delete_on_error<T>(
         &self,
         source: &UploadSource,
-        result: Result<T, StoreError>,
+        result: Result<T, ArtifactStoreError>,
     ) -> Result<T, PutError> {
         let result = match result {
             // Another job has replaced our upload with `overwrite`. Don't delete that job's artifact.
-            Err(StoreError::NotFound { .. }) => Err(PutError::Replaced),
+            Err(ArtifactStoreError::NotFound { .. }) => Err(PutError::Replaced),
             Err(error) => {
                 let retry = after_failure(Some(&error), self.service().retry());
                 let service = self.service().clone().with_retry(retry);
@@ -380,7 +381,7 @@ impl GitHubStore {
         target: &UploadTarget,
         mime: &str,
         blocks: BlobBlocks,
-    ) -> Result<(u64, FinishedBlob), StoreError> {
+    ) -> Result<(u64, FinishedBlob), ArtifactStoreError> {
         let in_order = target.is_on_service();
         let url = &target.url;
         // Gitea and Forgejo keep the blocks of all uploads of a run in one folder, by their ids alone.
@@ -420,7 +421,7 @@ impl GitHubStore {
             }
         };
         if source.stop.is_cancelled() {
-            return Err(StoreError::Stopped);
+            return Err(ArtifactStoreError::Stopped);
         }
         let finished = self.finalize(&source.name, &made).await?;
         if in_order {
@@ -434,7 +435,7 @@ impl GitHubStore {
     }
 
     /// A signed URL of the artifact that was just stored.
-    async fn own_url(&self, name: &str) -> Result<SecretString, StoreError> {
+    async fn own_url(&self, name: &str) -> Result<SecretString, ArtifactStoreError> {
         let list = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
         let own = list.iter().find(|artifact| artifact.ids == *self.service().ids());
         let Some(own) = own.or(list.first()) else {
@@ -447,7 +448,7 @@ impl GitHubStore {
 
     /// Whether the server returns a raw file with its content type. Clients take it for a zip otherwise, or the
     /// reverse.
-    async fn is_kept_as(&self, name: &str, mime: &str) -> Result<bool, StoreError> {
+    async fn is_kept_as(&self, name: &str, mime: &str) -> Result<bool, ArtifactStoreError> {
         let url = self.own_url(name).await?;
         let get = || self.service().http().get(url.expose_secret());
         let answer = http::send(self.service().retry(), get).await.map_err(|e| blob_error(&e))?;
@@ -457,7 +458,7 @@ impl GitHubStore {
     }
 
     /// Reads an artifact from a server that checks neither size nor digest.
-    async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), StoreError> {
+    async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), ArtifactStoreError> {
         let url = self.own_url(name).await?;
         let found = http::with_retries(self.service().retry(), || async {
             let mut body = http::send_once(self.service().http().get(url.expose_secret())).await?;
@@ -487,7 +488,7 @@ impl GitHubStore {
         target: &UploadTarget,
         mime: &str,
         bytes: &Bytes,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let put = || {
             self.uploads
                 .put(target.url.expose_secret())
@@ -503,7 +504,7 @@ impl GitHubStore {
         target: &UploadTarget,
         mime: &str,
         ids: &[String],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
         for id in ids {
             xml.push_str("<Latest>");
@@ -526,7 +527,7 @@ impl GitHubStore {
         &self,
         name: &str,
         made: &FinishedBlob,
-    ) -> Result<(u64, FinishedBlob), StoreError> {
+    ) -> Result<(u64, FinishedBlob), ArtifactStoreError> {
         let hash = made.digest.to_string();
         let mut tries = self.service().retry().start();
         loop {
@@ -572,11 +573,11 @@ enum PutError {
     Replaced,
     /// The server takes no raw files.
     OnlyZips,
-    Store(StoreError),
+    Store(ArtifactStoreError),
 }
 
-impl From<StoreError> for PutError {
-    fn from(error: StoreError) -> Self {
+impl From<ArtifactStoreError> for PutError {
+    fn from(error: ArtifactStoreError) -> Self {
         Self::Store(error)
     }
 }
@@ -588,10 +589,10 @@ impl From<BlobSourceError> for PutError {
 }
 
 impl PutError {
-    fn into_store_error(self, name: &str) -> StoreError {
+    fn into_store_error(self, name: &str) -> ArtifactStoreError {
         match self {
             Self::Store(error) => error,
-            Self::Replaced | Self::OnlyZips => StoreError::Refused {
+            Self::Replaced | Self::OnlyZips => ArtifactStoreError::Refused {
                 store: STORE,
                 message: format!("the server doesn't keep `{name}`"),
             },
@@ -631,7 +632,7 @@ impl BlobClient {
         put: impl Fn() -> RequestBuilder,
         body: &Bytes,
         pacing: Option<&BlockPacing>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let own_pacing = BlockPacing::new(1);
         let pacing = pacing.unwrap_or(&own_pacing);
         let mut tries = self.retry.start();
@@ -689,7 +690,7 @@ async fn put_block(
     id: &str,
     bytes: Bytes,
     pacing: &BlockPacing,
-) -> Result<(), StoreError> {
+) -> Result<(), ArtifactStoreError> {
     let encoded = utf8_percent_encode(id, NON_ALPHANUMERIC);
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
     let put = || client.http.put(&url).header("content-type", "application/octet-stream");
@@ -697,30 +698,34 @@ async fn put_block(
 }
 
 /// An error of a server that doesn't keep what it was sent.
-fn unreliable(message: String) -> StoreError {
+fn unreliable(message: String) -> ArtifactStoreError {
     let message =
         format!("{message}; this server isn't GitHub's, and its artifacts can't be relied on");
-    StoreError::Refused { store: STORE, message }
+    ArtifactStoreError::Refused { store: STORE, message }
 }
 
-fn blob_error(error: &http::HttpError) -> StoreError {
+fn blob_error(error: &http::HttpError) -> ArtifactStoreError {
     let message = error.to_string();
     match error.status().map(|status| status.as_u16()) {
-        Some(_) if error.is_transient() => StoreError::Unreachable { store: STORE, message },
-        None if error.is_timeout() => StoreError::Unreachable {
+        Some(_) if error.is_transient() => {
+            ArtifactStoreError::Unreachable { store: STORE, message }
+        }
+        None if error.is_timeout() => ArtifactStoreError::Unreachable {
             store: STORE,
             message: format!("{message}; {SLOW_CONNECTION}"),
         },
-        Some(401 | 403) => StoreError::Denied {
+        Some(401 | 403) => ArtifactStoreError::Denied {
             store: STORE,
             message: format!("{message}; a URL for an upload lives about an hour"),
         },
         Some(404) => {
-            StoreError::NotFound { store: STORE, what: "such unfinished upload".to_owned() }
+            ArtifactStoreError::NotFound { store: STORE, what: "such unfinished upload".to_owned() }
         }
         // Forgejo says so.
-        Some(413) if message.contains("Quota") => StoreError::Quota { store: STORE, message },
-        None | Some(500..) => StoreError::Unreachable { store: STORE, message },
-        Some(_) => StoreError::Refused { store: STORE, message },
+        Some(413) if message.contains("Quota") => {
+            ArtifactStoreError::Quota { store: STORE, message }
+        }
+        None | Some(500..) => ArtifactStoreError::Unreachable { store: STORE, message },
+        Some(_) => ArtifactStoreError::Refused { store: STORE, message },
     }
 }

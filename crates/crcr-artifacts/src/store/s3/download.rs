@@ -9,7 +9,7 @@ use super::{S3Refusal, S3Store, STORE, WITHOUT_ETAG, WITHOUT_REASON};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::locator::{Locator, LocatorError, MAX_BYTES};
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 
 /// A longer list is refused.
 const MAX_KEYS: usize = 2_000_000;
@@ -62,7 +62,7 @@ impl S3Blob {
         Ok(ByteRange {
             start,
             whole,
-            total: total.ok_or_else(|| StoreError::Refused {
+            total: total.ok_or_else(|| ArtifactStoreError::Refused {
                 store: STORE,
                 message: format!("the server doesn't say how long `{}` is", self.key),
             })?,
@@ -84,7 +84,7 @@ pub struct SmallObject {
 }
 
 impl S3Store {
-    pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, StoreError> {
+    pub(crate) async fn get(&self, key: &str) -> Result<GetObjectOutput, ArtifactStoreError> {
         let get = || {
             let get = self.client().get_object().bucket(self.bucket()).key(key);
             get.customize().interceptor(WITHOUT_ETAG).interceptor(WITHOUT_REASON).send()
@@ -97,7 +97,7 @@ impl S3Store {
         &self,
         key: &str,
         max: usize,
-    ) -> Result<SmallObject, StoreError> {
+    ) -> Result<SmallObject, ArtifactStoreError> {
         let mut tries = self.retry().start();
         loop {
             let mut answer = self.get(key).await?;
@@ -114,7 +114,7 @@ impl S3Store {
                 }
             };
             if !tries.wait_to_retry(&broken, None).await {
-                return Err(StoreError::Unreachable { store: STORE, message: broken });
+                return Err(ArtifactStoreError::Unreachable { store: STORE, message: broken });
             }
         }
     }
@@ -123,7 +123,7 @@ impl S3Store {
     pub(crate) async fn read_locator(
         &self,
         key: &str,
-    ) -> Result<(Result<Locator, LocatorError>, Option<String>), StoreError> {
+    ) -> Result<(Result<Locator, LocatorError>, Option<String>), ArtifactStoreError> {
         let mut tries = RetryPolicy { tries: 4, ..self.retry() }.start();
         loop {
             let there = self.read_small(key, MAX_BYTES).await?;
@@ -142,7 +142,7 @@ impl S3Store {
         &self,
         prefix: &str,
         folders: bool,
-    ) -> Result<(Vec<ListedObject>, Vec<String>), StoreError> {
+    ) -> Result<(Vec<ListedObject>, Vec<String>), ArtifactStoreError> {
         let (mut objects, mut below, mut next) = (Vec::new(), Vec::new(), None);
         loop {
             let list = || {
@@ -168,7 +168,7 @@ impl S3Store {
             below.extend(folders.map(str::to_owned));
             if objects.len() + below.len() > MAX_KEYS {
                 let message = format!("there are more than {MAX_KEYS} objects below `{prefix}`");
-                return Err(StoreError::Refused { store: STORE, message });
+                return Err(ArtifactStoreError::Refused { store: STORE, message });
             }
             next = page.next_continuation_token().map(str::to_owned);
             match (&next, page.is_truncated()) {
@@ -176,7 +176,7 @@ impl S3Store {
                 (None, Some(true)) => {
                     let message =
                         format!("the list of `{prefix}` is cut, and doesn't say how to go on");
-                    return Err(StoreError::Refused { store: STORE, message });
+                    return Err(ArtifactStoreError::Refused { store: STORE, message });
                 }
                 (None, _) | (_, Some(false)) => return Ok((objects, below)),
                 (Some(_), _) => {}

@@ -39,7 +39,7 @@ pub use self::credentials::CredentialsOutage;
 pub use self::refusal::{S3Refusal, SKEWED};
 use self::wire::SignedClient;
 pub use self::wire::{SigningScope, signature};
-use crate::store::{SLOW_CONNECTION, StoreError};
+use crate::store::{ArtifactStoreError, SLOW_CONNECTION};
 
 pub const STORE: &str = "S3";
 /// How a redirect reads.
@@ -107,7 +107,7 @@ pub struct S3Store {
 impl S3Store {
     /// Prepares the clients. The server is asked only for the region if that isn't configured, so a
     /// missing bucket may show only at the first use.
-    pub async fn connect(config: S3Config) -> Result<Self, StoreError> {
+    pub async fn connect(config: S3Config) -> Result<Self, ArtifactStoreError> {
         let region = match (arn_region(&config.bucket), &config.region) {
             (Some(region), _) => region.to_owned(),
             (None, Some(region)) => region.clone(),
@@ -115,7 +115,7 @@ impl S3Store {
         };
         if !can_be_sent(&region) {
             let message = format!("`{}` isn't a region", region.escape_debug());
-            return Err(StoreError::Refused { store: STORE, message });
+            return Err(ArtifactStoreError::Refused { store: STORE, message });
         }
         let credentials = credentials(&config.access, &region).await.map(CachedCredentials::new);
         let wire = SignedClient::new(&config, &region, credentials.clone()).await?;
@@ -123,7 +123,10 @@ impl S3Store {
     }
 
     /// The same bucket in another region; `None` asks the server for the region.
-    pub(crate) async fn in_region(&self, region: Option<String>) -> Result<Self, StoreError> {
+    pub(crate) async fn in_region(
+        &self,
+        region: Option<String>,
+    ) -> Result<Self, ArtifactStoreError> {
         Self::connect(S3Config { region, ..self.config.clone() }).await
     }
 
@@ -140,7 +143,7 @@ impl S3Store {
         send_with_retries(self.config.retry, request).await
     }
 
-    pub(crate) async fn head(&self, key: &str) -> Result<HeadObjectOutput, StoreError> {
+    pub(crate) async fn head(&self, key: &str) -> Result<HeadObjectOutput, ArtifactStoreError> {
         let head = || {
             let head = self.client().head_object().bucket(self.bucket()).key(key);
             head.customize().interceptor(WITHOUT_ETAG).send()
@@ -174,8 +177,8 @@ impl S3Store {
         &self,
         key: &str,
         validity: Duration,
-    ) -> Result<SecretString, StoreError> {
-        let refused = |message: String| StoreError::Refused { store: STORE, message };
+    ) -> Result<SecretString, ArtifactStoreError> {
+        let refused = |message: String| ArtifactStoreError::Refused { store: STORE, message };
         let config = PresigningConfig::expires_in(validity).map_err(|e| refused(e.to_string()))?;
         let get = self.client().get_object().bucket(self.bucket()).key(key).presigned(config);
         let request = get.await.map_err(|e| self.error(&e, key))?;
@@ -183,11 +186,11 @@ impl S3Store {
     }
 
     /// Converts the error of a request; `what` is usually the key.
-    pub fn error(&self, refusal: impl Into<S3Refusal>, what: &str) -> StoreError {
+    pub fn error(&self, refusal: impl Into<S3Refusal>, what: &str) -> ArtifactStoreError {
         let refusal = refusal.into();
         if let Some(actual) = wrong_region(&refusal, &self.region) {
             let (bucket, requested) = (self.config.bucket.clone(), self.region.clone());
-            return StoreError::WrongRegion { bucket, requested, actual };
+            return ArtifactStoreError::WrongRegion { bucket, requested, actual };
         }
         let S3Refusal { status, code, message, not_sent, .. } = &refusal;
         let leads_to = refusal.location.as_ref().map(|to| format!("{LEADS_TO} `{to}`"));
@@ -201,7 +204,7 @@ impl S3Store {
         };
         match (code.as_deref().unwrap_or_default(), status) {
             ("NoSuchBucket" | "NoSuchAccessPoint", _) => {
-                StoreError::MissingBucket(self.config.bucket.clone())
+                ArtifactStoreError::MissingBucket(self.config.bucket.clone())
             }
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
@@ -215,11 +218,11 @@ impl S3Store {
                 };
                 let history = refusal.history.as_ref().map(|history| format!(" ({history})"));
                 let message = format!("{message}{}", history.unwrap_or_default());
-                StoreError::Unreachable { store: STORE, message }
+                ArtifactStoreError::Unreachable { store: STORE, message }
             }
             (_, Some(401 | 403))
             | ("AccessDenied" | "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => {
-                StoreError::Denied {
+                ArtifactStoreError::Denied {
                     store: STORE,
                     message: format!("{} for `{what}`", text(&status.unwrap_or(403).to_string())),
                 }
@@ -228,26 +231,27 @@ impl S3Store {
             (_, Some(400)) if matches!(self.config.access, S3Access::Anonymous) => {
                 let message =
                     format!("without a signature it answers {} for `{what}`", text("400"));
-                StoreError::Denied { store: STORE, message }
+                ArtifactStoreError::Denied { store: STORE, message }
             }
             // The response to a HEAD has no body. A 400 then means bad credentials, mostly expired
             // ones, because nothing else in our HEAD requests can be malformed.
             ("", Some(400)) if message.is_empty() => {
                 let message = format!("400 without a reason for `{what}`");
-                StoreError::Denied { store: STORE, message }
+                ArtifactStoreError::Denied { store: STORE, message }
             }
             // A 404 with another code isn't about the object, such as versitygw's for an unknown access key.
             ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | ("", Some(404)) => {
-                StoreError::NotFound { store: STORE, what: format!("`{what}`") }
+                ArtifactStoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
             (_, Some(status)) => {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
-                StoreError::Refused { store: STORE, message }
+                ArtifactStoreError::Refused { store: STORE, message }
             }
-            (_, None) if *not_sent => {
-                StoreError::Denied { store: STORE, message: format!("{NOT_SIGNED}: {message}") }
-            }
-            (_, None) => StoreError::Unreachable { store: STORE, message: message.clone() },
+            (_, None) if *not_sent => ArtifactStoreError::Denied {
+                store: STORE,
+                message: format!("{NOT_SIGNED}: {message}"),
+            },
+            (_, None) => ArtifactStoreError::Unreachable { store: STORE, message: message.clone() },
         }
     }
 }
@@ -439,7 +443,7 @@ fn http_client() -> SharedHttpClient {
 
 /// Asks the server for the bucket's region, without credentials: even a refusal has the header. Servers
 /// other than Amazon's may not send it, and `us-east-1` works for them.
-async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
+async fn discover_region(config: &S3Config) -> Result<String, ArtifactStoreError> {
     const DEFAULT: &str = "us-east-1";
     let client = client(config, DEFAULT, None);
     let head = || client.head_bucket().bucket(&config.bucket).send();
@@ -450,13 +454,13 @@ async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
     let unreachable = |message: &str| {
         let history = refusal.history.as_ref().map(|history| format!(" ({history})"));
         let message = format!("{message}{}", history.unwrap_or_default());
-        Err(StoreError::Unreachable { store: STORE, message })
+        Err(ArtifactStoreError::Unreachable { store: STORE, message })
     };
     match (&refusal.region, refusal.status) {
         (_, None) => unreachable(&refusal.message),
         (Some(region), _) => Ok(region.clone()),
         (None, Some(404)) if refusal.is_web_page => unreachable(&not_of_s3(404)),
-        (None, Some(404)) => Err(StoreError::MissingBucket(config.bucket.clone())),
+        (None, Some(404)) => Err(ArtifactStoreError::MissingBucket(config.bucket.clone())),
         (None, Some(_)) => Ok(DEFAULT.to_owned()),
     }
 }

@@ -27,7 +27,7 @@ use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_S
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::send::{self, BlobStart};
-use crate::store::{MAX_REPLACED, OTHER_STORE_WAIT, StoreError, with_other_store};
+use crate::store::{ArtifactStoreError, MAX_REPLACED, OTHER_STORE_WAIT, with_other_store};
 
 /// Small, so that many parts are sent in parallel when latency is high. A little over the 5 MiB that
 /// S3 requires: a proxy that cuts connections after a round number of MiB would cut a part of 5 MiB
@@ -114,7 +114,7 @@ impl S3Store {
         &self,
         source: &UploadSource,
         folder: &str,
-    ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
+    ) -> Result<(StoredArtifact, ExistingLocator), ArtifactStoreError> {
         let existing = self.existing_locator(source, folder).await?;
         let before = existing.locator.as_ref();
         // `overwrite` is for the artifact of this name alone, but a fixed prefix may hold the newest run's.
@@ -125,7 +125,7 @@ impl S3Store {
                 "`{folder}` has the artifact `{}`, as `s3-prefix` doesn't contain `{{name}}`",
                 locator.name
             );
-            return Err(StoreError::Conflict { store: STORE, message });
+            return Err(ArtifactStoreError::Conflict { store: STORE, message });
         }
         let (is_zip, key) = match source.archive {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
@@ -158,7 +158,7 @@ impl S3Store {
         Ok((stored, existing))
     }
 
-    /// Stores the locator in place of the earlier one. Fails with [`StoreError::Conflict`] if another
+    /// Stores the locator in place of the earlier one. Fails with [`ArtifactStoreError::Conflict`] if another
     /// upload has stored its own meanwhile.
     pub async fn put_locator(
         &self,
@@ -166,7 +166,7 @@ impl S3Store {
         locator: &Locator,
         folder: &str,
         before: &ExistingLocator,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
         let digest = Digest::of(&bytes);
@@ -192,7 +192,7 @@ impl S3Store {
         source: &UploadSource,
         folder: &str,
         stored: &StoredArtifact,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ArtifactStoreError> {
         let config = S3Config { retry: with_other_store(config.retry), ..config.clone() };
         let key = layout::locator_key(folder);
         let read = async { Self::connect(config).await?.read_locator(&key).await };
@@ -215,7 +215,7 @@ impl S3Store {
         source: &UploadSource,
         key: &str,
         known: Option<Digest>,
-    ) -> Result<StoredArtifact, StoreError> {
+    ) -> Result<StoredArtifact, ArtifactStoreError> {
         let size = send::block_size(PART_BYTES, source.size_limit(), max_parts(self.endpoint()));
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
         let object = NewObject { key, content_type, mode: None, source };
@@ -241,12 +241,12 @@ impl S3Store {
         size: u64,
         known: Option<Digest>,
         open: impl Fn() -> BlobBlocks,
-    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), ArtifactStoreError> {
         // Another upload of the same key may finish and abort this one. Try again, to compare or to overwrite.
         let mut left = if object.source.overwrite { MAX_REPLACED } else { 1 };
         loop {
             match self.try_blob(object, size, known, &open).await {
-                Err(StoreError::NotFound { .. }) if left > 0 => left -= 1,
+                Err(ArtifactStoreError::NotFound { .. }) if left > 0 => left -= 1,
                 done => return done,
             }
         }
@@ -258,7 +258,7 @@ impl S3Store {
         size: u64,
         known: Option<Digest>,
         open: &impl Fn() -> BlobBlocks,
-    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), ArtifactStoreError> {
         // Only a long blob needs this; look while its first blocks are produced.
         let look = || Box::pin(self.existing_object(object, known));
         let (start, looked) = if size > PART_BYTES as u64 {
@@ -299,7 +299,7 @@ impl S3Store {
         known: Option<Digest>,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<PutOutcome, StoreError> {
+    ) -> Result<PutOutcome, ArtifactStoreError> {
         // Some servers ignore the condition of a write, so look before an archive is written.
         let may_ignore = self.config.endpoint.is_some()
             && (object.source.archive == ArchiveFormat::Zip || !self.wire.knows(CONDITIONS));
@@ -337,7 +337,7 @@ impl S3Store {
         condition: &WriteCondition,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<Option<PutOutcome>, StoreError> {
+    ) -> Result<Option<PutOutcome>, ArtifactStoreError> {
         let stored = |tag_refused| Ok(Some(PutOutcome { already_stored: false, tag_refused }));
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
@@ -402,16 +402,16 @@ impl S3Store {
         &self,
         object: &NewObject<'_>,
         known: Option<Digest>,
-    ) -> Result<ExistingObject, StoreError> {
+    ) -> Result<ExistingObject, ArtifactStoreError> {
         let source = object.source;
         let there = match self.head(&object.key).await {
             Ok(there) => there,
             // These credentials may write but not read.
-            Err(StoreError::Denied { .. }) if source.overwrite => {
+            Err(ArtifactStoreError::Denied { .. }) if source.overwrite => {
                 return Ok(ExistingObject::Write(WriteCondition::Any));
             }
             // Without `s3:ListBucket`, S3 answers 403 for a missing object.
-            Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => {
+            Err(ArtifactStoreError::NotFound { .. } | ArtifactStoreError::Denied { .. }) => {
                 return Ok(ExistingObject::Write(WriteCondition::Free));
             }
             Err(error) => return Err(error),
@@ -440,26 +440,26 @@ impl S3Store {
         &self,
         source: &UploadSource,
         folder: &str,
-    ) -> Result<ExistingLocator, StoreError> {
+    ) -> Result<ExistingLocator, ArtifactStoreError> {
         let key = layout::locator_key(folder);
         match self.read_locator(&key).await {
             // It is somebody's, and says not whose.
             Ok((Err(error), _)) if !source.overwrite => {
                 let message = format!("`{key}` can't be read: {error}");
-                Err(StoreError::Conflict { store: STORE, message })
+                Err(ArtifactStoreError::Conflict { store: STORE, message })
             }
             Ok((read, etag)) => {
                 let condition = WriteCondition::of(etag.as_deref());
                 Ok(ExistingLocator { condition, locator: read.ok() })
             }
             // These credentials may write but not read.
-            Err(StoreError::Denied { .. }) if source.overwrite => {
+            Err(ArtifactStoreError::Denied { .. }) if source.overwrite => {
                 Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
             }
             Err(
-                StoreError::NotFound { .. }
-                | StoreError::Denied { .. }
-                | StoreError::Refused { .. },
+                ArtifactStoreError::NotFound { .. }
+                | ArtifactStoreError::Denied { .. }
+                | ArtifactStoreError::Refused { .. },
             ) => Ok(ExistingLocator { condition: WriteCondition::Free, locator: None }),
             Err(error) => Err(error),
         }
@@ -470,12 +470,12 @@ impl S3Store {
         &self,
         key: &str,
         algorithm: DigestAlgorithm,
-    ) -> Result<Option<Digest>, StoreError> {
+    ) -> Result<Option<Digest>, ArtifactStoreError> {
         let mut tries = self.retry().start();
         loop {
             let mut answer = match self.get(key).await {
                 Ok(answer) => answer,
-                Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(ArtifactStoreError::NotFound { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             };
             let mut hasher = DigestHasher::new(algorithm);
@@ -487,7 +487,7 @@ impl S3Store {
                 }
             };
             if !tries.wait_to_retry(&broken, None).await {
-                return Err(StoreError::Unreachable { store: STORE, message: broken });
+                return Err(ArtifactStoreError::Unreachable { store: STORE, message: broken });
             }
         }
     }
@@ -519,14 +519,14 @@ fn max_parts(endpoint: Option<&Url>) -> u64 {
     if endpoint.is_some_and(is_scaleway) { MAX_PARTS_AT_SCALEWAY } else { MAX_PARTS }
 }
 
-fn conflict_with_job(locator: &Locator, folder: &str) -> StoreError {
+fn conflict_with_job(locator: &Locator, folder: &str) -> ArtifactStoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
     let message = format!("`{folder}` belongs to the job `{}`{leg}", locator.job);
-    StoreError::Conflict { store: STORE, message }
+    ArtifactStoreError::Conflict { store: STORE, message }
 }
 
-fn conflict(key: &str) -> StoreError {
-    StoreError::Conflict { store: STORE, message: format!("`{key}` has other content") }
+fn conflict(key: &str) -> ArtifactStoreError {
+    ArtifactStoreError::Conflict { store: STORE, message: format!("`{key}` has other content") }
 }
 
 /// A lifecycle rule of the bucket can filter by this tag.

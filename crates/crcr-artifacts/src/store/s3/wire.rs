@@ -24,7 +24,7 @@ use super::credentials::CachedCredentials;
 use super::refusal::S3Refusal;
 use super::{MAX_REQUESTS, REQUESTER_PAYS, S3Config, STORE, is_path_style, with_slash};
 use crate::digest::Digest;
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 use crate::store::send::BlockPacing;
 
 /// The characters that a signature doesn't percent-encode.
@@ -80,8 +80,8 @@ impl SignedClient {
         config: &S3Config,
         region: &str,
         credentials: Option<CachedCredentials>,
-    ) -> Result<Self, StoreError> {
-        let refused = |message: String| StoreError::Refused { store: STORE, message };
+    ) -> Result<Self, ArtifactStoreError> {
+        let refused = |message: String| ArtifactStoreError::Refused { store: STORE, message };
         let params = Params::builder()
             .bucket(&config.bucket)
             .region(region)
@@ -326,7 +326,7 @@ mod tests {
         bucket: &str,
         region: &str,
         endpoint: Option<&str>,
-    ) -> Result<SignedClient, StoreError> {
+    ) -> Result<SignedClient, ArtifactStoreError> {
         SignedClient::new(&config(bucket, region, endpoint), region, None).await
     }
 
@@ -421,7 +421,10 @@ mod tests {
             "arn:aws:sns:us-west-2:123456789012:topic",
         ] {
             let refused = wire(bucket, "us-west-2", None).await;
-            assert!(matches!(refused, Err(StoreError::Refused { .. })), "{bucket}: {refused:?}");
+            assert!(
+                matches!(refused, Err(ArtifactStoreError::Refused { .. })),
+                "{bucket}: {refused:?}"
+            );
         }
     }
 

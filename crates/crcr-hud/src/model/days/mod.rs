@@ -26,7 +26,7 @@ use self::day_facts::DayFacts;
 pub(crate) use self::day_facts::{DayTally, ReportSummary, SharedFacts};
 pub(crate) use self::reviews::{review_of, reviews};
 use crate::context::{Hud, PageError};
-use crate::query::{EventFilter, TimeSpan};
+use crate::query::{ShownEvents, TimeSpan};
 
 /// About how many facts one batch reads, so that a long span takes time instead of memory.
 const FACTS_PER_BATCH: u64 = 30_000;
@@ -106,7 +106,7 @@ async fn combine_days(
     while let Some(days) = computed.try_next().await? {
         found.extend(days);
     }
-    found.retain(|(day, _)| day.nightly == (span.events == EventFilter::Nightly));
+    found.retain(|(day, _)| day.nightly == (span.events == ShownEvents::Nightly));
     Ok(found)
 }
 

@@ -14,7 +14,7 @@ use super::{HitKind, JOB_DAYS, SearchHit, has_text, hits_of, words};
 use crate::address::address;
 use crate::context::{Hud, PageError};
 use crate::model::days::{SharedFacts, facts};
-use crate::query::EventFilter;
+use crate::query::ShownEvents;
 
 /// Writes of facts of the days in which jobs and tests of backends are looked for.
 const MAX_REPORTED: u64 = 100_000;
@@ -51,7 +51,7 @@ impl ReportedWeek {
         let mut known = BTreeSet::new();
         for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
             let (job, machine) = (row.job.as_deref(), row.details.environment.as_deref());
-            let is_nightly = EventFilter::Nightly.includes(&row.event);
+            let is_nightly = ShownEvents::Nightly.includes(&row.event);
             known.insert((&*row.repo, &*row.workflow, job, is_nightly, machine));
         }
         let mut found: BTreeMap<String, String> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl ReportedWeek {
         let rows = self.facts.attempts(&self.window).filter(has_id);
         let hit = |row: &AttemptFact| {
             let name = job_name(&row.workflow, row.job.as_deref());
-            let path = matrix(&row.repo, &name, EventFilter::Nightly.includes(&row.event));
+            let path = matrix(&row.repo, &name, ShownEvents::Nightly.includes(&row.event));
             (format!("{}: {name}", row.repo), path)
         };
         hits_of(HitKind::BackendJob, rows.map(hit).collect())
@@ -177,5 +177,5 @@ fn matrix(repo: &str, name: &str, is_nightly: bool) -> String {
 }
 
 fn events(is_nightly: bool) -> &'static str {
-    if is_nightly { EventFilter::Nightly.as_str() } else { EventFilter::Pr.as_str() }
+    if is_nightly { ShownEvents::Nightly.as_str() } else { ShownEvents::Pr.as_str() }
 }

@@ -406,7 +406,8 @@ async fn dispatch_that_an_operator_redelivers_is_waited_for_before_it_can_be_sen
     };
     world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, limited);
     let (store, relay) = (world.relay.store.as_ref(), &world.relay);
-    let again = deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.keep);
+    let again =
+        deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.status_ttl);
     assert_eq!(again.await.unwrap(), 1);
     assert_eq!(world.work().await.len(), 1, "GitHub asks to wait");
     assert_eq!(verdict(&world).0, "queued");

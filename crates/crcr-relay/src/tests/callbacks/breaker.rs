@@ -189,7 +189,8 @@ async fn withheld_dispatch_that_an_operator_redelivers_is_sent() {
     world.settle().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
     let (store, relay) = (world.relay.store.as_ref(), &world.relay);
-    let again = deliveries::redeliver(store, &opened.id, None, relay.now(), relay.config.keep);
+    let again =
+        deliveries::redeliver(store, &opened.id, None, relay.now(), relay.config.status_ttl);
     assert_eq!(again.await.unwrap(), 1);
     world.settle().await;
     assert_eq!(world.dispatched(), ["acme/four"]);

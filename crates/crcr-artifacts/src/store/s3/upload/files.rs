@@ -19,7 +19,7 @@ use crate::digest::{Digest, DigestAlgorithm};
 use crate::locator::{ArchiveFormat, files_digest};
 use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::s3::{MAX_REQUESTS, S3Store};
-use crate::store::{StoreError, send};
+use crate::store::{ArtifactStoreError, send};
 use crate::zip::write::read_whole;
 
 /// The content of small files in memory.
@@ -148,7 +148,7 @@ impl S3Store {
         source: &UploadSource,
         folder: &str,
         known: Option<Digest>,
-    ) -> Result<StoredArtifact, StoreError> {
+    ) -> Result<StoredArtifact, ArtifactStoreError> {
         let known = match known.filter(|_| !source.overwrite) {
             Some(known) => {
                 let digests = source.digests().await?;
@@ -176,7 +176,7 @@ impl S3Store {
         };
         let stopped = async {
             source.stop.cancelled().await;
-            vec![Err(StoreError::Stopped)]
+            vec![Err(ArtifactStoreError::Stopped)]
         };
         // When a file fails, wait for the requests that were sent, to know which objects to delete.
         let all = futures_util::stream::iter(batches(&source.entries))
@@ -208,20 +208,24 @@ impl S3Store {
     }
 
     /// Deletes what a failed upload has written, and returns the error that caused the others.
-    async fn undo(&self, files: &FileUploads, errors: Vec<StoreError>) -> StoreError {
+    async fn undo(
+        &self,
+        files: &FileUploads,
+        errors: Vec<ArtifactStoreError>,
+    ) -> ArtifactStoreError {
         // After a conflict delete nothing: the other upload may rely on files that we stored.
-        if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
+        if !errors.iter().any(|error| matches!(error, ArtifactStoreError::Conflict { .. })) {
             let written = std::mem::take(&mut *files.written.lock());
             self.delete(written).await;
         }
-        let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
-        errors.into_iter().find(is_cause).unwrap_or(StoreError::Stopped)
+        let is_cause = |error: &ArtifactStoreError| !matches!(error, ArtifactStoreError::Stopped);
+        errors.into_iter().find(is_cause).unwrap_or(ArtifactStoreError::Stopped)
     }
 }
 
 impl FileUploads {
-    async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
-        let turn = self.pace.room.acquire().await.map_err(|_| StoreError::Stopped)?;
+    async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, ArtifactStoreError> {
+        let turn = self.pace.room.acquire().await.map_err(|_| ArtifactStoreError::Stopped)?;
         let put = self.put_batch(batch).await;
         self.pace.release(turn);
         if put.is_err() {
@@ -230,14 +234,14 @@ impl FileUploads {
         put
     }
 
-    async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
+    async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, ArtifactStoreError> {
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
         // A long file takes the whole memory budget, because its parts are sent in parallel.
         let long = size > PART_BYTES as u64;
         let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
-        let _room = self.memory.acquire_many(kib).await.map_err(|_| StoreError::Stopped)?;
+        let _room = self.memory.acquire_many(kib).await.map_err(|_| ArtifactStoreError::Stopped)?;
         if self.failed.load(Ordering::Relaxed) {
-            return Err(StoreError::Stopped);
+            return Err(ArtifactStoreError::Stopped);
         }
         if long {
             return Ok(vec![Box::pin(self.put_long(batch.start)).await?]);
@@ -251,7 +255,7 @@ impl FileUploads {
         let mut sent = Vec::with_capacity(batch.len());
         for (n, (bytes, digest)) in batch.zip(read) {
             if self.failed.load(Ordering::Relaxed) {
-                return Err(StoreError::Stopped);
+                return Err(ArtifactStoreError::Stopped);
             }
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
@@ -263,7 +267,7 @@ impl FileUploads {
         Ok(sent)
     }
 
-    async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
+    async fn put_long(&self, n: usize) -> Result<SentFile, ArtifactStoreError> {
         let entry = &self.source.entries[n];
         let size = send::block_size(PART_BYTES, entry.size, max_parts(self.store.endpoint()));
         let (object, algorithm) = (self.object(n), DigestAlgorithm::Blake3);

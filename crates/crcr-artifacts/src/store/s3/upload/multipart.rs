@@ -24,7 +24,7 @@ use crate::store::s3::refusal::S3Refusal;
 use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, TAGS, UNRESERVED};
 use crate::store::s3::{S3Store, WITHOUT_REASON, send_with_retries};
 use crate::store::send;
-use crate::store::{MAX_REPLACED, StoreError, after_failure};
+use crate::store::{ArtifactStoreError, MAX_REPLACED, after_failure};
 
 pub(crate) struct MultipartUpload {
     id: String,
@@ -38,7 +38,7 @@ impl S3Store {
         object: &NewObject<'_>,
         condition: WriteCondition,
         (first, blocks): (Vec<Bytes>, BlobBlocks),
-    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), ArtifactStoreError> {
         let upload = Arc::new(self.create_multipart(object).await?);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
@@ -63,7 +63,7 @@ impl S3Store {
     async fn create_multipart(
         &self,
         object: &NewObject<'_>,
-    ) -> Result<MultipartUpload, StoreError> {
+    ) -> Result<MultipartUpload, ArtifactStoreError> {
         let create = |tag: Option<String>, checksum: bool| {
             let mut create = self
                 .client()
@@ -156,7 +156,7 @@ impl S3Store {
         upload: &MultipartUpload,
         n: usize,
         bytes: Bytes,
-    ) -> Result<CompletedPart, StoreError> {
+    ) -> Result<CompletedPart, ArtifactStoreError> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
         let sum = self.sends_checksums().then(|| checksum(&bytes));
         let id = utf8_percent_encode(&upload.id, UNRESERVED);
@@ -186,7 +186,7 @@ impl S3Store {
         mut condition: WriteCondition,
         made: &FinishedBlob,
         mut parts: Vec<CompletedPart>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, ArtifactStoreError> {
         if !self.sends_checksums() {
             parts.iter_mut().for_each(|part| part.checksum_crc64_nvme = None);
         }
@@ -216,7 +216,7 @@ impl S3Store {
             }
             let is_precondition_failed = refusal.is_precondition_failed();
             let error = self.error(refusal, &object.key);
-            if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {
+            if !is_precondition_failed && !matches!(error, ArtifactStoreError::NotFound { .. }) {
                 return Err(error);
             }
             let overwrite = object.source.overwrite;

@@ -8,7 +8,7 @@ use super::PARALLEL_OBJECTS;
 use crate::layout::{self, META_ATTEMPT, META_JOB};
 use crate::locator::{ArchiveFormat, Locator, is_locator_key};
 use crate::source::UploadSource;
-use crate::store::StoreError;
+use crate::store::ArtifactStoreError;
 use crate::store::s3::S3Store;
 
 fn artifact_keys(source: &UploadSource, folder: &str) -> HashSet<String> {
@@ -82,7 +82,7 @@ impl S3Store {
         source: &UploadSource,
         folder: &str,
         now: &HashSet<String>,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<Vec<String>, ArtifactStoreError> {
         let (objects, _) = self.list(&format!("{folder}/"), false).await?;
         let keys = objects.into_iter().map(|object| object.key);
         let others = keys.filter(|key| !now.contains(key) && !is_locator_key(key));
