@@ -246,21 +246,16 @@ pub enum Criterion {
     CoreTests,
 }
 
-impl Criterion {
-    pub const ALL: [Self; 11] = [
-        Self::TimeAtL2,
-        Self::Coverage,
-        Self::Queue,
-        Self::Overrun,
-        Self::EndToEnd,
-        Self::Timeouts,
-        Self::JobPass,
-        Self::ValidReports,
-        Self::Flakes,
-        Self::CoreJobs,
-        Self::CoreTests,
-    ];
+names! {
+    Criterion {
+        TimeAtL2 "time_at_l2", Coverage "coverage", Queue "queue", Overrun "overrun",
+        EndToEnd "end_to_end", Timeouts "timeouts", JobPass "job_pass",
+        ValidReports "valid_reports", Flakes "flakes", CoreJobs "core_jobs",
+        CoreTests "core_tests",
+    }
+}
 
+impl Criterion {
     pub fn title(self) -> &'static str {
         match self {
             Self::TimeAtL2 => "time at L2",

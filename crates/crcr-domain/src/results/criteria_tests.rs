@@ -491,28 +491,20 @@ fn every_criterion_and_question_has_a_title_of_its_own() {
     let second = |question| {
         SecondQuestion { question, evidence: vec![], verdict: CriterionVerdict::Met }.title()
     };
-    let titles = [
+    let questions = [
         ReviewQuestion::Signal.title(),
         ReviewQuestion::Promotion.title(),
         ReviewQuestion::Stay.title(),
         second(ReviewQuestion::Promotion),
         second(ReviewQuestion::Stay),
-        Criterion::TimeAtL2.title(),
-        Criterion::Coverage.title(),
-        Criterion::Queue.title(),
-        Criterion::Overrun.title(),
-        Criterion::EndToEnd.title(),
-        Criterion::Timeouts.title(),
-        Criterion::JobPass.title(),
-        Criterion::ValidReports.title(),
-        Criterion::Flakes.title(),
-        Criterion::CoreJobs.title(),
-        Criterion::CoreTests.title(),
+    ];
+    let bounds = [
         ThresholdBound::AtLeast.sign(),
         ThresholdBound::Over.sign(),
         ThresholdBound::AtMost.sign(),
         ThresholdBound::Under.sign(),
     ];
+    let titles = [&questions[..], &Criterion::ALL.map(Criterion::title), &bounds].concat();
     insta::assert_snapshot!(titles.join("\n"));
 }
 
