@@ -103,8 +103,7 @@ fn address_without_its_scheme_is_told_to_have_none() {
 
 #[test]
 fn number_that_is_none_is_said_in_plain_words() {
-    let args = ["reproduce", "x", "--backend", "a/b", "--hud", "https://hud.example.org"];
-    let ran = Crcr::new(&args).run().expect_code(2);
+    let ran = Crcr::new(&["artifact", "list", "--run-id", "x"]).run().expect_code(2);
     assert!(ran.stderr.contains("it isn't a whole number"), "{}", ran.report());
     assert!(!ran.stderr.contains("invalid digit"), "{}", ran.report());
 }
@@ -152,7 +151,7 @@ fn numbers_and_limits_begin_with_one() {
         &["stats", "flaky", "--repo", "acme/app", "--results", "sqlite:a.db", "--limit", "0"],
     ] {
         let ran = Crcr::new(args).run().expect_code(2);
-        assert!(ran.stderr.contains(": 0 is not in 1.."), "{}", ran.report());
+        assert!(ran.stderr.contains(": expected a number from 1 up"), "{}", ran.report());
     }
 }
 

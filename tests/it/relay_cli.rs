@@ -96,9 +96,13 @@ fn values_that_no_relay_can_use_are_refused() {
     let repository = ["relay", "repository", "confirm", "acme/one", "--id", "0"];
     let size = ["relay", "size", "--pulls", "1", "--backends", "2", "--check-runs", "3"];
     for (args, expected) in [
-        (&repository[..], "'--id <NUMBER>': 0 is not in 1.."),
+        (&repository[..], "'--id <NUMBER>': expected a number from 1 up"),
         (&size, "`--check-runs` is more than `--backends`"),
-        (&["relay", "simulate", "--seeds", "0"], "'--seeds <COUNT>': 0 is not in 1.."),
+        (
+            &["relay", "size", "--pulls", "0"],
+            "'--pulls <N>': expected a number from 1 to 1,000,000",
+        ),
+        (&["relay", "simulate", "--seeds", "0"], "'--seeds <COUNT>': expected a number from 1 up"),
         (&["relay", "restore", "--since", "2026-11-25"], "a time such as 2026-11-25T09:00Z"),
         (&["relay", "sweep", "--store", "mysql:x"], "`--store`: expected sqlite:PATH"),
         (&["relay", "import", "--results", "mysql:x", "-"], "error[results]: `--results`: "),

@@ -9,7 +9,7 @@ use crcr_domain::RepoName;
 use secrecy::SecretString;
 use url::Url;
 
-use super::{DataFormat, time};
+use super::{DataFormat, number, time};
 pub const DEFAULT_FILE: &str = ".github/allowlist.yml";
 
 #[derive(Debug, Subcommand)]
@@ -85,7 +85,7 @@ pub struct OnlineArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub online: bool,
-    /// Token for `--online` and the approval rules [default: GITHUB_TOKEN]
+    /// Token for `--online` [default: GITHUB_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     pub github_token: Option<SecretString>,
 }
@@ -142,13 +142,13 @@ pub struct ValidateArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ApprovalArgs {
     /// Number of the upstream pull request that makes the change
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "NUMBER", value_parser = number::<u64>(1..=u64::MAX))]
     pub pull_request: Option<u64>,
-    /// Promotions to L3 and L4 need this label on the pull request
+    /// Promotions to L3 and L4 need this label on the pull request, which is read with `--github-token`
     #[arg(long, value_name = "LABEL", requires = "pull_request")]
     pub approval_label: Option<String>,
-    /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team; with
-    /// `--approval-label`, either one is enough
+    /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team, which is
+    /// asked with `--github-token`; with `--approval-label`, either one is enough
     #[arg(long, value_name = "ORG/TEAM", requires = "pull_request")]
     pub approval_team: Option<ApprovalTeam>,
 }

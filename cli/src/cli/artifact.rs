@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
-use crate::cli::DataFormat;
+use crate::cli::{DataFormat, number};
 
 /// What to do with an artifact.
 #[derive(Debug, Subcommand)]
@@ -130,7 +130,7 @@ pub struct UploadArgs {
     #[arg(long, value_enum, default_value_t = NoFiles::Warn, value_name = "WHAT")]
     pub if_no_files_found: NoFiles,
     /// Days to keep the artifact, 1 to 90; 0 is the store's own default
-    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=400))]
+    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = number::<u32>(0..=400))]
     pub retention_days: u32,
     /// `auto` (fast, and stored where it doesn't shrink) or 0 (stored) to 9 (smallest)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = compression_level)]
@@ -161,7 +161,7 @@ pub struct UploadArgs {
     pub s3_checksum: S3Checksum,
     /// Make `artifact-url` on S3 an address that anybody can download from for so many seconds, at
     /// most 604800; 0 is the address in the AWS console
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=604_800))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = number::<u32>(0..=604_800))]
     pub s3_presign: u32,
     /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
@@ -198,7 +198,7 @@ pub struct MergeArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub delete_merged: bool,
     /// Days to keep the artifact, 1 to 90; 0 is the store's own default
-    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=400))]
+    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = number::<u32>(0..=400))]
     pub retention_days: u32,
     /// `auto` (fast, and stored where it doesn't shrink) or 0 (stored) to 9 (smallest)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = compression_level)]

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 
 use super::allowlist::DEFAULT_FILE;
+use super::number;
 
 #[derive(Debug, Subcommand)]
 pub enum InitCommand {
@@ -151,10 +152,10 @@ pub struct AwsArgs {
     #[arg(long, value_name = "OWNER/REPO")]
     pub repository: Option<RepoName>,
     /// Numeric id of the repository's owner [default: asked of GitHub]
-    #[arg(long, value_name = "NUMBER", requires = "repository_id", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "NUMBER", requires = "repository_id", value_parser = number::<u64>(1..=u64::MAX))]
     pub owner_id: Option<u64>,
     /// Number of the repository [default: asked of GitHub]
-    #[arg(long, value_name = "NUMBER", requires = "owner_id", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "NUMBER", requires = "owner_id", value_parser = number::<u64>(1..=u64::MAX))]
     pub repository_id: Option<u64>,
     /// Let nobody but the two roles read the cache, as for a private repository
     #[arg(long)]

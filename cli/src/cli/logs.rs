@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use crcr_domain::RepoName;
 
-use super::DataFormat;
+use super::{DataFormat, number};
 
 #[derive(Debug, Subcommand)]
 pub enum LogsCommand {
@@ -129,7 +129,7 @@ pub struct TestArgs {
 #[derive(Debug, Clone, Args)]
 pub struct FetchArgs {
     /// Number of the job, as in its address
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", value_parser = number::<u64>(1..=u64::MAX))]
     pub job: u64,
     /// Repository of the job
     #[arg(long, value_name = "OWNER/REPO")]

@@ -37,6 +37,7 @@ mod short_help;
 pub mod stats;
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{
@@ -216,6 +217,27 @@ fn without_help_and_version(mut args: Vec<OsString>) -> Vec<OsString> {
         _ => {}
     }
     args
+}
+
+/// Takes a number of this range. What clap says of other numbers is `0 is not in 1..18446744073709551615`.
+fn number<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text: &str| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match *range.end() {
+            u64::MAX => format!("expected a number from {} up", range.start()),
+            most => format!("expected a number from {} to {}", range.start(), thousands(most)),
+        })
+    }
+}
+
+/// `10,000`
+fn thousands(number: u64) -> String {
+    if number < 1000 {
+        return number.to_string();
+    }
+    format!("{},{:03}", thousands(number / 1000), number % 1000)
 }
 
 /// A time, or what one looks like.

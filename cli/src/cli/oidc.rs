@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
-use super::DataFormat;
+use super::{DataFormat, number};
 
 /// What to do with the job's OIDC token.
 #[derive(Debug, Subcommand)]
@@ -64,7 +64,7 @@ pub struct ConfigureArgs {
     #[arg(long, value_name = "URL")]
     pub sts_endpoint: Option<String>,
     /// How long tries may go on, for token and credentials together
-    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = number::<u64>(1..=600))]
     pub timeout: u64,
     /// Owners whose repositories get credentials; in anybody else's fork the job goes on without;
     /// repeats, or separated by lines or commas [default: all, except forks that the role refuses]

@@ -3,9 +3,9 @@
 use clap::{Args, Subcommand, ValueEnum};
 use crcr_domain::Oncall;
 
-use super::DataFormat;
 use super::allowlist::FindingsFormat;
 use super::stats::StoredTestArgs;
+use super::{DataFormat, number};
 
 pub const DEFAULT_FILE: &str = ".github/quarantine.yml";
 
@@ -106,7 +106,7 @@ pub struct ProposeArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub at_least: f64,
     /// Days that new entries last
-    #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = clap::value_parser!(i32).range(1..=30))]
+    #[arg(long, value_name = "DAYS", default_value_t = 14, value_parser = number::<i32>(1..=30))]
     pub days: i32,
     /// Propose no more new entries than this, the most flaky first
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use super::{DataFormat, time};
+use super::{DataFormat, number, time};
 
 /// A group of which exactly one is needed. If both are missing, clap's message names both, which it doesn't do for
 /// `required_unless_present`.
@@ -304,16 +303,16 @@ pub struct ReconcileArgs {
 #[derive(Debug, Clone, Args)]
 pub struct SizeArgs {
     /// Upstream pull requests a week
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1_000_000))]
     pub pulls: u32,
     /// Downstream repositories that get them
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "M", value_parser = number::<u32>(1..=100_000))]
     pub backends: u32,
     /// Commits that a pull request has in its life
-    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = number::<u32>(1..=1000))]
     pub heads: u32,
     /// Jobs that report for one dispatch
-    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = number::<u32>(1..=1000))]
     pub jobs: u32,
     /// Backends with check runs, L3 and L4 [default: a tenth of them]
     #[arg(long, value_name = "COUNT")]
@@ -378,10 +377,10 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "M", default_value_t = 200)]
     pub steps: usize,
     /// Simulate hours of a large upstream for each seed, and compare the end with a plain model
-    #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
+    #[arg(long, conflicts_with = "steps", value_parser = number::<u32>(1..=240))]
     pub hours: Option<u32>,
     /// How many seeds to run
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = number::<u64>(1..=u64::MAX))]
     pub seeds: u64,
     /// Where the state of the simulated relay is: in memory, on SQLite, whose disk loses its power, or on a
     /// `redis-server` of this machine, which is killed
@@ -439,7 +438,7 @@ pub enum DeliveriesCommand {
         #[command(flatten)]
         store: StoreArgs,
         /// Maximum number of deliveries
-        #[arg(long, default_value_t = 50, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        #[arg(long, default_value_t = 50, value_name = "N", value_parser = number::<usize>(1..=u64::MAX))]
         limit: usize,
         /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
@@ -505,7 +504,7 @@ pub enum RepositoryCommand {
         #[arg(value_name = "OWNER/REPO")]
         repo: String,
         /// Number of the new repository [default: the one that is refused]
-        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "NUMBER", value_parser = number::<u64>(1..=u64::MAX))]
         id: Option<u64>,
         #[command(flatten)]
         names: PinArgs,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use crcr_domain::checks::lifecycle::Conclusion;
 
+use super::number;
+
 /// Examples of the command.
 pub const EXAMPLES: &str = "\
 Examples:
@@ -82,7 +84,7 @@ pub struct ReportArgs {
     pub audience: Option<String>,
     /// Seconds that one try may take. An outage of the relay is waited out for 75 seconds, or for three times
     /// as many as this if that is longer
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = number::<u64>(1..=600))]
     pub max_time: u64,
     /// What to do when the relay can't be reached
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnUnreachable::Warn)]

@@ -8,6 +8,7 @@ use crcr_domain::RepoName;
 use url::Url;
 
 use crate::cli::allowlist::ReviewFormat;
+use crate::cli::number;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +24,7 @@ read, and on GitHub's page of the App's deliveries. What follows a `--` goes to 
 #[derive(Debug, Clone, Args)]
 pub struct ReproduceArgs {
     /// Number of the upstream pull request
-    #[arg(value_name = "PR", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_name = "PR", value_parser = number::<u64>(1..=u64::MAX))]
     pub number: u64,
     /// The backend that failed
     #[arg(long, value_name = "OWNER/REPO")]

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Subcommand};
 
 use crate::cli::artifact::S3Args;
-use crate::cli::{DataFormat, owner_and_name, time};
+use crate::cli::{DataFormat, number, owner_and_name, time};
 
 #[derive(Debug, Subcommand)]
 pub enum StatsCommand {
@@ -116,7 +115,7 @@ pub struct CollectArgs {
     #[arg(long, value_name = "RUN", requires = "repo")]
     pub run_id: Option<u64>,
     /// Attempt of the run [default: that of the event; with --dir 1]
-    #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = number::<u32>(1..=u64::MAX))]
     pub run_attempt: Option<u32>,
     /// Branch of the run's commit, when GitHub isn't asked
     #[arg(long, value_name = "BRANCH", requires = "dir")]
@@ -259,7 +258,7 @@ pub struct RankArgs {
     #[arg(long, value_name = "FILE")]
     pub codeowners: Option<PathBuf>,
     /// Maximum number of tests to list
-    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = number::<usize>(1..=u64::MAX))]
     pub limit: usize,
     /// For people or for programs
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
@@ -290,10 +289,10 @@ pub struct ShardArgs {
     #[arg(long, value_name = "FILE")]
     pub times: PathBuf,
     /// How many shards there are
-    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    #[arg(long, value_name = "NUMBER", value_parser = number::<usize>(1..=10_000))]
     pub shards: usize,
     /// Which of them, from 1
-    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    #[arg(long, value_name = "NUMBER", value_parser = number::<usize>(1..=10_000))]
     pub index: usize,
     /// Take the times of this job [default: the highest of all jobs]
     #[arg(long, value_name = "JOB")]
@@ -307,9 +306,4 @@ pub struct ShardArgs {
     /// The test files; without any they are read from stdin, one a line
     #[arg(value_name = "FILE")]
     pub files: Vec<String>,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
-    number.ok_or_else(|| "expected a number from 1 to 10,000".to_owned())
 }
