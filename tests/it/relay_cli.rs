@@ -87,7 +87,7 @@ fn misspelled_setting_is_named_beside_what_is_missing_for_it() {
     let (code, _, stderr) = place.run(&["relay", "serve"]);
     assert!(code == 1 && stderr.contains("CRCR_RESULTS: missing beside a Redis store"), "{stderr}");
     assert!(stderr.contains("CRCR_RESULT: no setting has this name, did you mean `CRCR_RESULTS`?"));
-    assert!(stderr.contains("2 settings are missing or invalid"), "{stderr}");
+    assert!(stderr.contains("2 settings are missing or can't be used"), "{stderr}");
 }
 
 #[test]
@@ -626,7 +626,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     let (code, _, stderr) = place.run(&["relay", "deliveries", "show", "unknown"]);
     assert!(code == 1 && stderr.contains("no delivery `unknown` is stored"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "redeliver", &id, "--repo", "two"]);
-    assert!(code == 1 && stderr.contains("`--repo` takes `owner/repo`"), "{code}: {stderr}");
+    assert!(code == 2 && stderr.contains("'two' for '--repo <OWNER/REPO>'"), "{code}: {stderr}");
 }
 
 #[tokio::test]

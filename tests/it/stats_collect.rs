@@ -696,6 +696,9 @@ fn stored_results_rank_tests_and_split_files_into_shards() {
     assert!(told.contains("warning: 0 of 2 files have a time: each counts as 1 s"), "{told}");
     let told = unknown("test/test_a.py\ntest/test_y.py\n");
     assert!(told.contains("1 of 2 files have a time; the others count as the mean"), "{told}");
+    let args = ["stats", "shard", "--shards", "1", "--index", "1", "--times", "nope"];
+    let told = Crcr::new(&args).run().expect_code(2).stderr;
+    assert!(told.contains("error[times-unreadable]: `nope` can't be read"), "{told}");
     // `pytest $(crcr stats shard …)` would run all tests.
     let told = unknown("");
     assert!(told.contains("warning: shard 1 of 1 has no test files"), "{told}");

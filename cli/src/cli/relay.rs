@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use crcr_domain::RepoName;
 use jiff::Timestamp;
 
 use super::{DataFormat, number, time};
@@ -465,7 +466,7 @@ pub enum DeliveriesCommand {
         key: Option<String>,
         /// All dead letters of this downstream repository
         #[arg(long, value_name = "OWNER/REPO")]
-        repo: Option<String>,
+        repo: Option<RepoName>,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -480,7 +481,7 @@ pub enum DeliveriesCommand {
         given_up: bool,
         /// Only to this downstream repository
         #[arg(long, value_name = "OWNER/REPO")]
-        repo: Option<String>,
+        repo: Option<RepoName>,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -502,7 +503,7 @@ pub enum RepositoryCommand {
     Confirm {
         /// Name in the allowlist
         #[arg(value_name = "OWNER/REPO")]
-        repo: String,
+        repo: RepoName,
         /// Number of the new repository [default: the one that is refused]
         #[arg(long, value_name = "NUMBER", value_parser = number::<u64>(1..=u64::MAX))]
         id: Option<u64>,

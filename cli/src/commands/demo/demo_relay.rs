@@ -80,7 +80,7 @@ impl DemoRelay {
             return Err(demo_failure("the relay couldn't read the allowlist from the stand-in"));
         }
         let bound = BoundListeners::new(&args.listen, None).await.map_err(|error| {
-            Failure::user("listen", "the demo can't listen there").because(error).hint(
+            Failure::user("listen", format!("the demo {error}")).because(error).hint(
                 "`--listen` takes an address of this machine and a port, such as 0.0.0.0:8080",
             )
         })?;

@@ -122,7 +122,10 @@ async fn github_api(client: &reqwest::Client, env: &Env) -> Vec<CheckResult> {
             let fix = "check the network, the proxy variables and the root certificates";
             return vec![
                 CheckResult::error(CHECK, message, fix),
-                CheckResult::not_checked("clock", "GitHub's clock is needed to compare with"),
+                CheckResult::not_checked(
+                    "clock",
+                    "GitHub wasn't reached, so this clock can't be compared with its clock",
+                ),
             ];
         }
     };
@@ -259,7 +262,7 @@ fn artifact_service(env: &Env) -> CheckResult {
     match (token, url) {
         (true, true) => CheckResult::ok(CHECK, "this step may use GitHub's artifact service"),
         (false, false) => {
-            let message = "this step has no `ACTIONS_RUNTIME_TOKEN`, as every step with `run:`";
+            let message = "no `ACTIONS_RUNTIME_TOKEN`: a `run:` step never has one";
             CheckResult::info(CHECK, message)
                 .fix("to store artifacts on GitHub, use the action `upload-artifact-with-fallback`")
         }

@@ -27,8 +27,8 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             show(&*open_store(&store, env).await?, &id, format, printer).await?;
         }
         DeliveriesCommand::Discard { key: None, repo, store } => {
-            let repo = read_repo(repo)?
-                .ok_or_else(|| Failure::user("repo", "neither a task nor `--repo` is named"))?;
+            let repo =
+                repo.ok_or_else(|| Failure::user("repo", "neither a task nor `--repo` is named"))?;
             let store = open_store(&store, env).await?;
             let discarded = dead_letters::discard_of_repository(&*store, &repo).await;
             let count = discarded.map_err(store_failure)?;
@@ -45,7 +45,6 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             printer.data_line("1 task was discarded");
         }
         DeliveriesCommand::Redeliver { id, repo, store, .. } => {
-            let repo = read_repo(repo)?;
             let lookup = |name: &str| env.get(name).map(str::to_owned);
             let keep = crcr_relay::config::status_ttl(&lookup).map_err(|problem| {
                 Failure::user("settings", format!("{}: {}", problem.name, problem.what))
@@ -143,12 +142,6 @@ async fn redeliver_all(
         printer.data_line(&format!("{not_sent}: {what_to_do}"));
     }
     Ok(())
-}
-
-fn read_repo(text: Option<String>) -> Result<Option<RepoName>, Failure> {
-    text.map(|text| RepoName::new(&text))
-        .transpose()
-        .map_err(|error| Failure::user("repo", "`--repo` takes `owner/repo`").because(error))
 }
 
 /// Dead letters of one cause.

@@ -33,9 +33,6 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
             }
         }
         RepositoryCommand::Confirm { repo, id, names } => {
-            let repo = RepoName::new(&repo).map_err(|error| {
-                Failure::user("repo", format!("`{repo}` isn't `owner/repo`")).because(error)
-            })?;
             let (store, upstream) = (open_store(&names.store, env).await?, upstream(&names, env)?);
             match repository_pins::confirm(&*store, &upstream, &repo, id, now()).await {
                 Ok(pin) => printer.data_line(&format!(

@@ -209,7 +209,7 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
 
 #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
 pub(crate) fn invalid_settings(problems: Vec<SettingProblem>) -> Failure {
-    settings_failure("is missing or invalid", "are missing or invalid", &problems)
+    settings_failure("is missing or can't be used", "are missing or can't be used", &problems)
 }
 
 fn settings_failure(one: &str, several: &str, problems: &[SettingProblem]) -> Failure {

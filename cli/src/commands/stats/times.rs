@@ -147,8 +147,11 @@ fn read_times(args: &ShardArgs) -> Result<BTreeMap<String, f64>, Failure> {
         Failure::user("times", format!("`{}` has no times of test files", path.display()))
             .hint(format!("{why}; `crcr stats times` writes such a file"))
     };
-    let file =
-        std::fs::File::open(path).map_err(|error| wrong("it can't be read").because(error))?;
+    let file = std::fs::File::open(path).map_err(|error| {
+        Failure::unexpected("times-unreadable", format!("`{}` can't be read", path.display()))
+            .because(error)
+            .hint("`crcr stats times` writes such a file")
+    })?;
     let json: Value = serde_json::from_reader(std::io::BufReader::new(file.take(MAX_INPUT_BYTES)))
         .map_err(|error| wrong("it isn't JSON").because(error))?;
     let object = |value: &Value| -> Result<Map<String, Value>, Failure> {

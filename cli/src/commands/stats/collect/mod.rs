@@ -63,6 +63,10 @@ pub async fn run(args: &CollectArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     let (run, is_fork, jobs, source) = match &args.dir {
         Some(folder) => {
+            if !folder.is_dir() {
+                let text = format!("`--dir` (`{}`) isn't a folder", folder.display());
+                return Err(Failure::user("dir", text).hint("name the folder that has the reports"));
+            }
             let run = offline_run(args, results.as_deref(), printer).await?;
             (run, true, None, ReportPlace::Folder(folder.clone()))
         }
@@ -120,10 +124,6 @@ async fn read_all(
     let mut unreachable = vec![];
     let reader = match place {
         ReportPlace::Folder(folder) => {
-            if !folder.is_dir() {
-                let text = format!("`--dir` (`{}`) isn't a folder", folder.display());
-                return Err(Failure::user("dir", text));
-            }
             blocking(reader, move |reader| reader.read_folder(&folder)).await?
         }
         ReportPlace::Artifacts(sources) => {
