@@ -1,6 +1,7 @@
 //! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of
 //! it is hostile text.
 
+mod alike;
 mod attempts;
 mod whose_fault;
 
@@ -20,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use self::alike::AlikeSince;
 pub(crate) use self::whose_fault::name_in_pytest;
 use self::whose_fault::{EarlierFailure, KnownTest};
 use crate::address::{self, address, branch_path};
@@ -80,6 +82,8 @@ pub(crate) struct JobModel {
     pub(crate) similar: Vec<EndedJob>,
     /// The same failure before, elsewhere; not looked for on the default branch.
     pub(crate) earlier: Option<EarlierFailure>,
+    /// Since when the default branch fails alike, if this is a job of it.
+    pub(crate) alike_since: Option<AlikeSince>,
     /// Whether nobody else had this failure in the two weeks before.
     pub(crate) is_only_here: bool,
 }
@@ -167,6 +171,7 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         last_green: None,
         similar: vec![],
         earlier: None,
+        alike_since: None,
         is_only_here: false,
     };
     if let Some(run) = model.job.as_ref().filter(|_| model.is_run()) {
@@ -500,17 +505,20 @@ fn found(known: &LogClassification, model: &JobModel) -> Markup {
         };
         return html! { p.muted { (text) } };
     };
-    let is_new = known.novel.iter().any(|line| line.line_number == found.line_number);
+    let is_novel = known.novel.iter().any(|line| line.line_number == found.line_number);
+    // The last green run may be many commits ago.
+    let is_new = is_novel && model.alike_since.is_none();
     html! {
         p {
             (reason(found)) " " span.detail {
                 (line_link(model, found.line_number))
                 @if found.certainty_percent > 0 { ", " (found.certainty_percent) " % certain" }
                 @if is_new { ", " strong { "new" } ": the last green run of this job doesn't have it" }
-                @else if !known.novel.is_empty() { ", not new: the last green run has it, too" }
+                @else if !is_novel && !known.novel.is_empty() { ", not new: the last green run has it, too" }
             }
             (reasons(found))
         }
+        (alike::sentence(model))
         (whose_fault::sentence(model))
         pre.log { @for line in &found.context {
             @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }

@@ -4,6 +4,7 @@ use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, StoredLogs, log_key};
 use crcr_domain::ci_data::job_log::{
     EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, NoLogReason,
+    NovelLine,
 };
 use crcr_standin::generate::UpstreamCi;
 
@@ -309,6 +310,66 @@ fn failed(job_id: u64, outcome: JobLogOutcome) -> JobLogRow {
         completed_at: now() - jiff::SignedDuration::from_secs(job_id.cast_signed()),
     };
     JobLogRow { job, looked_at: now(), log_key: None, outcome }
+}
+
+/// A job that failed for this cause, by a line that its last green run doesn't have.
+fn caused(job_id: u64, cause: &str) -> JobLogRow {
+    let found = LogMatch {
+        rule: Some("rule".to_owned()),
+        category: None,
+        line_number: 7,
+        line: "a line".to_owned(),
+        captures: vec![cause.to_owned()],
+        context: vec![],
+        by: LogMatchSource::Rule,
+        certainty_percent: 90,
+        reasons: vec![],
+    };
+    let novel = vec![NovelLine { line_number: 7, line: "a line".to_owned() }];
+    let known = LogClassification { found: Some(found), candidates: vec![], novel };
+    failed(job_id, JobLogOutcome::Classified(Box::new(known)))
+}
+
+#[tokio::test]
+async fn failure_that_the_default_branch_had_before_is_not_called_new() {
+    use super::branches::{job, push};
+
+    let site = site(vec![]).await;
+    // The commits one after another: what each failed of, and the first that failed alike.
+    let commits = [
+        ("91", Some("one"), None),
+        ("92", Some("one"), Some("at least <a href=\"/commit/9191")),
+        ("a1", None, None),
+        ("b2", Some("one"), None),
+        ("c3", Some("one"), Some("<a href=\"/commit/b2b2")),
+        ("d4", Some("other"), None),
+        ("e5", Some("one"), Some("<a href=\"/commit/b2b2")),
+        ("f6", None, None),
+        ("a7", Some("one"), None),
+    ];
+    let id = |sha: &str| u64::from_str_radix(sha, 16).unwrap();
+    for (n, (sha, cause, _)) in commits.into_iter().enumerate() {
+        let conclusion = if cause.is_some() { "failure" } else { "success" };
+        site.add_webhooks(vec![push(sha, 99 - n as i64), job(sha, Some(conclusion))]).await;
+        let log = cause.map(|cause| caused(id(sha), cause));
+        site.hud.results.put_job_logs(log.into_iter().collect()).await.unwrap();
+    }
+    for (sha, cause, alike) in commits {
+        if cause.is_none() {
+            continue;
+        }
+        for page in ["failure", "panel"] {
+            let (_, page) = site.get(&format!("/{page}/{UPSTREAM}/{}", id(sha))).await;
+            let is_new = page.contains("<strong>new</strong>: the last green run");
+            assert_eq!(is_new, alike.is_none(), "{sha}: {page}");
+            let since = alike.map(|since| {
+                format!(
+                    "<strong>Not new here</strong>: <bdi>main</bdi> has failed alike since {since}"
+                )
+            });
+            assert!(since.iter().all(|since| page.contains(since)), "{sha}: {page}");
+        }
+    }
 }
 
 #[tokio::test]

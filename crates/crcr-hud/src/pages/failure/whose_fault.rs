@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{JobModel, MAX_SIMILAR, SIMILAR_SINCE};
+use super::{JobModel, MAX_SIMILAR, SIMILAR_SINCE, alike};
 use crate::address;
 use crate::context::{Hud, PageError};
 use crate::files::QuarantineView;
@@ -52,8 +52,8 @@ pub(crate) async fn add(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Res
     // A line has numbers, which no other has; what a rule captures hasn't.
     let is_comparable = !found.captures.is_empty();
     let trunk = trunk(hud, repo.as_str()).await?.unwrap_or_default();
-    // The grid says since when the default branch is red.
     if model.is_on_branch && model.branch() == trunk {
+        model.alike_since = alike::since(hud, repo, model).await?;
         return Ok(());
     }
     model.earlier = earlier(hud, repo, model, &trunk).await?;
