@@ -89,6 +89,7 @@
   const local = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
   const utc = (date) => `${date.toISOString().slice(0, 16).replace("T", " ")} UTC`;
   const zone = (date) => { const at = -date.getTimezoneOffset(); return at === 0 ? "UTC" : `UTC${at < 0 ? "−" : "+"}${Math.floor(Math.abs(at) / 60)}${at % 60 ? ":" + two(Math.abs(at) % 60) : ""}`; };
+  const zoneText = document.getElementById("zone");
   const showTimes = () => {
     for (const time of document.querySelectorAll("time[datetime]")) {
       const date = new Date(time.dateTime);
@@ -105,6 +106,7 @@
       place.textContent = [settings.times === "utc" ? `${utc(date).slice(5, 16)} UTC` : local(date).slice(5), ...values].join(": ");
     }
     for (const mark of document.querySelectorAll(".zone")) mark.textContent = settings.times === "utc" ? "UTC" : "local time";
+    zoneText.textContent = settings.times === "utc" ? "Times are UTC." : `Times are yours, ${zone(new Date())}.`;
   };
   const control = (label, name, options, changed) => {
     const box = document.createElement("label");
@@ -115,8 +117,6 @@
     document.getElementById("settings").append(box);
   };
   control("Times", "times", [["relative", "how long ago"], ["local", "local"], ["utc", "UTC"]], showTimes);
-  const zoneText = document.getElementById("zone");
-  zoneText.textContent = `Your time is ${zone(new Date())}.`;
   const status = document.getElementById("refreshed");
   // What somebody has selected would be gone before it is copied.
   const isSelecting = () => { const chosen = getSelection(); return !chosen.isCollapsed && main.contains(chosen.anchorNode); };
@@ -153,6 +153,8 @@
   };
   enhanceAll();
   showTimes();
+  // What another script put into the page has the server's times.
+  document.addEventListener("crcr:times", showTimes);
   if (main.dataset.refresh) {
     control("Refresh", "refresh", [["on", "every minute"], ["off", "off"]], () => {});
     const every = 1000 * Number(main.dataset.refresh);

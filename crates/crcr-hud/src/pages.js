@@ -28,6 +28,7 @@
       without.searchParams.delete("job");
       const link = Object.assign(document.createElement("a"), { className: "close", href: without.href, textContent: "Close" });
       panel().replaceChildren(...page.body.childNodes);
+      document.dispatchEvent(new Event("crcr:times"));
       panel().querySelector(".title").append(link);
       panel().hidden = false;
       panel().scrollTop = 0;
