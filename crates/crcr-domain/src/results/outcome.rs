@@ -50,6 +50,11 @@ impl JobOutcome {
     pub fn is_pass(self) -> bool {
         matches!(self, Self::Passed | Self::PassedAfterRerun)
     }
+
+    /// Whether it turns a commit of a branch red. A cancelled job leaves open what it would have come to.
+    pub fn is_failure(self) -> bool {
+        !self.is_pass() && !matches!(self, Self::Superseded | Self::Neutral | Self::Cancelled)
+    }
 }
 
 /// Failures in these phases say nothing about the commit. `build` isn't included, because a commit that

@@ -45,14 +45,15 @@ struct CommitResult {
     /// When its last report was received.
     ended: Timestamp,
     passed: bool,
-    open: bool,
+    /// Whether a job hasn't ended, or was cancelled.
+    incomplete: bool,
     failed: bool,
 }
 
 /// Finds regressions in jobs of record and dispatches, newest first.
 ///
 /// Only commits without a pull request count, ordered by the time their events were accepted. Commits with
-/// running jobs and without failures are skipped, and so are superseded and neutral jobs.
+/// running or cancelled jobs and without failures are skipped, and so are superseded and neutral jobs.
 pub fn find_regressions<'a>(
     jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
@@ -73,7 +74,7 @@ pub fn find_regressions<'a>(
                 red = Some((history, regressions.len()));
                 regressions.push(Regression { good_sha, ..commit.regression });
             }
-        } else if commit.passed && !commit.open {
+        } else if commit.passed && !commit.incomplete {
             if let Some((_, at)) = red.take() {
                 let head_sha = commit.regression.head_sha.clone();
                 regressions[at].recovery = Some(BackendRecovery { head_sha, at: commit.ended });
@@ -111,21 +112,21 @@ fn commit_results<'a>(
             began: record.dispatched_at,
             ended: record.received_at,
             passed: false,
-            open: false,
+            incomplete: false,
             failed: false,
         });
         commit.ended = commit.ended.max(record.received_at);
         match job.outcome {
-            None => commit.open = true,
             // A newer push may have cancelled it.
-            Some(JobOutcome::Superseded | JobOutcome::Neutral | JobOutcome::Cancelled) => {}
+            None | Some(JobOutcome::Cancelled) => commit.incomplete = true,
             Some(outcome) if outcome.is_pass() => commit.passed = true,
-            Some(outcome) => {
+            Some(outcome) if outcome.is_failure() => {
                 let first = commit.regression.at.min(record.received_at);
                 commit.regression.at = if commit.failed { first } else { record.received_at };
                 commit.failed = true;
                 commit.regression.failed.push((job.name(), outcome));
             }
+            Some(_) => {}
         }
     }
     let never_started = |d: &&DispatchFact| {
@@ -148,7 +149,7 @@ fn commit_results<'a>(
             began: dispatch.enqueued_at,
             ended: dispatch.at,
             passed: false,
-            open: false,
+            incomplete: false,
             failed: true,
         });
     }
@@ -209,6 +210,31 @@ mod tests {
             [None, Some("e")],
             "green again on the next success"
         );
+    }
+
+    #[test]
+    fn commit_with_a_cancelled_job_is_neither_green_nor_red() {
+        let cancelled = |sha: &str, s| {
+            let row = push(sha, Some(Conclusion::Cancelled), s);
+            AttemptFact { job: Some("cancelled".into()), ..row }
+        };
+        let rows = [
+            push("a", GOOD, 1),
+            cancelled("b", 2),
+            push("c", BAD, 3),
+            push("d", GOOD, 4),
+            cancelled("d", 5),
+            push("e", GOOD, 6),
+            push("f", GOOD, 7),
+            cancelled("f", 8),
+            push("g", BAD, 9),
+            cancelled("g", 10),
+        ];
+        let expected = [("e", "g", 1), ("a", "c", 1)];
+        assert_eq!(turns(&rows, &[]), expected.map(|(a, b, n)| (a.into(), b.into(), n)));
+        let found = find_regressions(&jobs_of_record(&rows, []), []);
+        let recovery = found.iter().map(|found| found.recovery.as_ref().map(|r| &*r.head_sha));
+        assert_eq!(recovery.collect::<Vec<_>>(), [None, Some("e")], "not on d");
     }
 
     #[test]

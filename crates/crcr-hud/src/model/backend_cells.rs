@@ -37,7 +37,7 @@ pub(crate) struct BackendCell {
 }
 
 impl BackendCell {
-    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
+    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed: cancelled is neither.
     pub(crate) fn is_red(&self) -> Option<bool> {
         is_red_outcome(self.outcome?)
     }
@@ -57,31 +57,27 @@ impl BackendCell {
 }
 
 fn is_red_outcome(outcome: JobOutcome) -> Option<bool> {
-    (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+    (outcome.is_pass() || outcome.is_failure()).then(|| outcome.is_failure())
 }
 
 fn worse(known: Option<JobOutcome>, other: Option<JobOutcome>) -> Option<JobOutcome> {
     if rank(other) < rank(known) { other } else { known }
 }
 
-/// The worst first: a failure, a job that runs, one that passed.
+/// The worst first: a failure, a job that was cancelled, one that runs, one that passed.
 fn rank(outcome: Option<JobOutcome>) -> u8 {
     match outcome {
-        Some(outcome) if !is_good(outcome) => 0,
-        None => 1,
-        Some(outcome) if outcome.is_pass() => 2,
-        Some(_) => 3,
+        Some(outcome) if outcome.is_failure() => 0,
+        Some(JobOutcome::Cancelled) => 1,
+        None => 2,
+        Some(outcome) if outcome.is_pass() => 3,
+        Some(_) => 4,
     }
 }
 
+/// A commit with a cancelled job isn't green, though it isn't red either.
 pub(crate) fn is_good(outcome: JobOutcome) -> bool {
-    matches!(
-        outcome,
-        JobOutcome::Passed
-            | JobOutcome::PassedAfterRerun
-            | JobOutcome::Neutral
-            | JobOutcome::Superseded
-    )
+    !outcome.is_failure() && outcome != JobOutcome::Cancelled
 }
 
 pub(crate) type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;

@@ -302,6 +302,36 @@ async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
 }
 
 #[tokio::test]
+async fn cancelled_job_of_a_backend_makes_a_commit_neither_red_nor_green_on_any_page() {
+    let facts = vec![
+        pushed("a1", Conclusion::Success),
+        pushed("b2", Conclusion::Cancelled),
+        pushed("c3", Conclusion::Failure),
+        pushed("d4", Conclusion::Cancelled),
+    ];
+    let site = site(facts).await;
+    let green = |sha, minutes| [push(sha, minutes), job(sha, Some("success"))];
+    for (commits, expected) in
+        [([("a1", 99), ("b2", 98)], json!([])), ([("c3", 97), ("d4", 96)], json!([AURORA]))]
+    {
+        site.add_webhooks(commits.map(|(sha, minutes)| green(sha, minutes)).concat()).await;
+        let now = site.json("/api/v1/now").await;
+        let red = now["branches"][0]["red"].as_array().unwrap().iter();
+        let red: Vec<_> = red.map(|red| red["backend"].clone()).collect();
+        assert_eq!(json!(red), expected, "{now}");
+        assert_eq!(now["branches"][0]["green"]["sha"], "a1".repeat(20), "{now}");
+    }
+    let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+    let red = grid["red_backends"].as_array().unwrap().iter().find(|red| !red.is_null()).unwrap();
+    assert_eq!((&red["sha"], &red["commits"]), (&json!("c3".repeat(20)), &json!(1)), "{grid}");
+    for feed in [format!("/feeds/{UPSTREAM}/main"), format!("/crcr/{AURORA}/feed.atom")] {
+        let (_, feed) = site.get(&feed).await;
+        assert!(feed.contains("turned red") && !feed.contains("is green again"), "{feed}");
+        assert!(!feed.contains("b2b2") && !feed.contains("d4d4"), "{feed}");
+    }
+}
+
+#[tokio::test]
 async fn rerun_of_an_old_commit_neither_comes_first_nor_makes_the_branch_red() {
     let site = site(vec![]).await;
     site.add_webhooks(vec![push("b2", 90), job("b2", Some("success"))]).await;
