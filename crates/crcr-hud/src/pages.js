@@ -65,6 +65,10 @@
     else close(null);
   });
 
+  // The browser scrolls to the row in its box, and not to the box.
+  const row = document.querySelector(".grid tr:target");
+  if (row) scrollTo(0, row.closest(".scroll").getBoundingClientRect().top + scrollY - 16);
+
   // The headers of a cell as its tooltip.
   document.addEventListener("mouseover", (event) => {
     const cell = event.target.closest?.(".grid tbody td");

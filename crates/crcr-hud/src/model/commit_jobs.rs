@@ -155,6 +155,8 @@ pub(crate) async fn jobs_of_commit(
 pub(crate) struct JobOnCommit<'a> {
     pub(crate) job: &'a WorkflowJob,
     pub(crate) attempts: usize,
+    /// Whether one of the attempts failed.
+    pub(crate) has_failed: bool,
 }
 
 pub(crate) fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
@@ -176,14 +178,16 @@ fn choose_of_each<O: Ord>(
     let mut chosen: BTreeMap<(&str, &str, &str), JobOnCommit<'_>> = BTreeMap::new();
     for job in jobs {
         let key = (job.head_sha.as_str(), job.workflow.as_str(), job.name.as_str());
+        let has_failed = job.state.is_failure();
         match chosen.get_mut(&key) {
             Some(known) => {
                 known.attempts += 1;
+                known.has_failed |= has_failed;
                 if order(known.job) < order(job) {
                     known.job = job;
                 }
             }
-            None => drop(chosen.insert(key, JobOnCommit { job, attempts: 1 })),
+            None => drop(chosen.insert(key, JobOnCommit { job, attempts: 1, has_failed })),
         }
     }
     chosen.into_values().collect()

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
+use crate::layout::{ago, counted, culprit_list, outcome_parts, short_sha, state_parts};
 use crate::model::backend_cells::{BackendCell, BackendColumn, backend_cells, is_good};
 use crate::model::breakage::ColumnHistory;
 use crate::model::commit_jobs::{
@@ -27,13 +27,8 @@ const MAX_GROUPS: usize = 60;
 /// Green commits in a row that are folded into one line.
 const FOLDED: usize = 4;
 /// What a cell of a backend shows and none of a job does.
-const BACKENDS_ONLY: [JobOutcome; 5] = [
-    JobOutcome::InfraFailed,
-    JobOutcome::PassedAfterRerun,
-    JobOutcome::Lost,
-    JobOutcome::NeverStarted,
-    JobOutcome::Superseded,
-];
+const BACKENDS_ONLY: [JobOutcome; 4] =
+    [JobOutcome::InfraFailed, JobOutcome::Lost, JobOutcome::NeverStarted, JobOutcome::Superseded];
 /// Red columns that are told in words.
 const MAX_TOLD: usize = 6;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -45,13 +40,15 @@ pub(crate) struct BranchModel {
     pub(crate) groups: Vec<JobGroup>,
     pub(crate) more_groups: usize,
     pub(crate) commits: Vec<CommitRow>,
+    /// Whether the query names a commit that isn't known on the branch.
+    pub(crate) is_commit_unknown: bool,
     /// Older commits are before this time; `None` on the last page.
     pub(crate) older: Option<Timestamp>,
-    /// For each group whose newest result is a failure, since when.
+    /// For each group whose newest result is a failure, since when. Nothing on a page of older commits.
     pub(crate) red: Vec<Option<RedSince>>,
     /// Backends at L3 and L4, which upstream's own commits are dispatched to.
     pub(crate) backends: Vec<BackendColumn>,
-    /// For each backend whose newest result is a failure, since when.
+    /// For each backend whose newest result is a failure, since when. Nothing on a page of older commits.
     pub(crate) red_backends: Vec<Option<RedSince>>,
     /// Which commits broke jobs of backends, the newest answer first.
     pub(crate) culprits: Vec<Culprit>,
@@ -93,6 +90,8 @@ pub(crate) struct GroupCell {
     pub(crate) failed: usize,
     /// Whether one of them ran more than once.
     pub(crate) was_rerun: bool,
+    /// Whether one of them failed in an earlier attempt, and passed in its newest.
+    pub(crate) passed_after_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
 }
@@ -104,7 +103,7 @@ pub(crate) async fn build(
 ) -> Result<BranchModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
     let branch = branch.as_str();
-    let ReadCommits { commits, older, mut jobs } =
+    let ReadCommits { commits, older, mut jobs, is_commit_unknown } =
         ReadCommits::around(hud, repo, branch, &mut query).await?;
     if commits.is_empty() && query.before.is_none() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
@@ -140,8 +139,14 @@ pub(crate) async fn build(
         Some(id) => known_job(hud, repo, id).await?,
         None => None,
     };
-    let in_tree = |group: &JobGroup| red_since(&commits, grouped.histories.get(group)?);
+    // What is red on a page of older commits may be green by now.
+    let is_newest = query.before.is_none();
+    let in_tree =
+        |group: &JobGroup| red_since(&commits, grouped.histories.get(group).filter(|_| is_newest)?);
     let out_of_tree = |at: usize| {
+        if !is_newest {
+            return None;
+        }
         let rows = commits.iter().enumerate();
         let turns = rows.filter_map(|(n, row)| Some((n, row.backend_cells[at]?.was_red()?)));
         red_since(&commits, &ColumnHistory::of_backend(turns))
@@ -164,6 +169,7 @@ pub(crate) async fn build(
         more_groups: grouped.more_groups,
         groups: grouped.groups,
         commits,
+        is_commit_unknown,
         older,
         backends,
         job,
@@ -176,6 +182,8 @@ struct ReadCommits {
     commits: Vec<BranchCommit>,
     older: Option<Timestamp>,
     jobs: Vec<WorkflowJob>,
+    /// Whether the query names a commit that isn't known on the branch.
+    is_commit_unknown: bool,
 }
 
 impl ReadCommits {
@@ -193,7 +201,9 @@ impl ReadCommits {
         if newest.commits.iter().any(|commit| commit.sha.starts_with(sha)) {
             return Ok(newest);
         }
-        let Some(at) = heard_at(hud, repo, branch, sha).await? else { return Ok(newest) };
+        let Some(at) = heard_at(hud, repo, branch, sha).await? else {
+            return Ok(Self { is_commit_unknown: true, ..newest });
+        };
         query.before = Some(at + SignedDuration::from_millis(1));
         Self::before(hud, repo, branch, query.before).await
     }
@@ -211,7 +221,7 @@ impl ReadCommits {
             commits.truncate(read);
             older = commits.last().map(|last| last.at);
         }
-        Ok(Self { commits, older, jobs })
+        Ok(Self { commits, older, jobs, is_commit_unknown: false })
     }
 }
 
@@ -314,6 +324,9 @@ fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
         jobs: jobs.len(),
         failed: jobs.iter().filter(|job| job.job.state.is_failure()).count(),
         was_rerun: jobs.iter().any(|job| job.attempts > 1),
+        passed_after_rerun: jobs
+            .iter()
+            .any(|job| job.has_failed && job.job.state == CiState::Passed),
         job: worst.job.id,
     }
 }
@@ -327,6 +340,7 @@ pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {
         &html! {
             div.title {
                 h1 { bdi { (model.repository) } " " span.muted { bdi { (model.branch) } } }
+                @if let Some(newest) = newest(model) { span.detail { "newest commit " (ago(newest)) } }
                 a href=(format!("/hud/{}", model.repository)) { "Other branches" }
                 a href=(branch_path(&model.repository, &model.branch).replacen("/hud/", "/feeds/", 1)) { "Feed" }
                 a href=(address::address("/trends", [("repo", Some(&*model.repository)), ("branch", Some(&*model.branch))])) { "Trends" }
@@ -334,6 +348,9 @@ pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {
             (controls(&path, &model.query))
             (red_columns(model))
             (culprit_list(&model.culprits))
+            @if let Some(commit) = model.query.commit.as_ref().filter(|_| model.is_commit_unknown) {
+                p.note role="status" { "No commit " code { (commit) } " on this branch is known." }
+            }
             @if model.query.job.is_some() && model.job.is_none() {
                 p.note role="status" { "This job isn't known." }
             }
@@ -366,11 +383,19 @@ fn controls(path: &str, query: &BranchQuery) -> Markup {
             form.span method="get" action=(path) role="search" aria-label="Jobs" {
                 label { "Jobs with" input type="search" name="q" value=(query.q.as_deref().unwrap_or_default()) maxlength="100"; }
                 @if let Some(rows) = &query.rows { input type="hidden" name="rows" value=(rows); }
+                @if let Some(before) = query.before { input type="hidden" name="before" value=(before); }
+                @for open in &query.open { input type="hidden" name="open" value=(open); }
                 button { "Show" }
             }
             @if query.q.is_some() || !query.open.is_empty() || query.before.is_some() { a href=(path) { "Reset" } }
         }
     }
+}
+
+/// When the newest commit was pushed, if its row is on the page.
+fn newest(model: &BranchModel) -> Option<Timestamp> {
+    let is_newest = model.query.before.is_none() && !model.query.only_failing();
+    Some(model.commits.first().filter(|_| is_newest)?.commit.at)
 }
 
 /// What is red now, in words: since which commit, and whose.
@@ -379,7 +404,7 @@ fn red_columns(model: &BranchModel) -> Markup {
         model.backends.iter().map(|backend| backend.repo.clone()).zip(&model.red_backends);
     let columns = model.groups.iter().map(JobGroup::title).zip(&model.red).chain(backends);
     let red: Vec<_> = columns.filter_map(|(title, red)| Some((title, red.as_ref()?))).collect();
-    if red.is_empty() || model.query.before.is_some() {
+    if red.is_empty() {
         return html! {};
     }
     html! {
@@ -388,7 +413,7 @@ fn red_columns(model: &BranchModel) -> Markup {
             @let first = model.commits.iter().find(|row| row.commit.sha == red.sha);
             @if !red.is_first { "at least " }
             a href=(address::commit(&model.repository, &red.sha)) { code { (short_sha(&red.sha)) } }
-            @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } }
+            @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } ", " (ago(row.commit.at)) }
             ", " (counted(red.commits, "commit", "commits")) ". "
             a href=(red.job.map_or_else(|| address::commit(&model.repository, &red.sha), |job| address::failure(&model.repository, job))) { "Why" }
         } }
@@ -424,6 +449,8 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
                 @let (glyph, _, word) = state_parts(state);
                 span.legend { (glyph) " " (word) }
             }
+            @let (glyph, _, word) = outcome_parts(Some(JobOutcome::PassedAfterRerun));
+            span.legend { (glyph) " " (word) }
             @if !model.backends.is_empty() { @for outcome in BACKENDS_ONLY {
                 @let (glyph, _, word) = outcome_parts(Some(outcome));
                 span.legend { (glyph) " " (word) }
@@ -533,12 +560,16 @@ fn is_first_red(red: Option<&RedSince>, row: &CommitRow) -> bool {
 /// The headers of its row and column say whose it is. A script shows it beside the grid.
 fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel) -> Markup {
     let Some(cell) = cell else { return html! { td {} } };
-    let (glyph, class, word) = state_parts(cell.state);
+    let is_rerun = cell.state == CiState::Passed && cell.passed_after_rerun;
+    let (glyph, class, word) = match is_rerun {
+        true => outcome_parts(Some(JobOutcome::PassedAfterRerun)),
+        false => state_parts(cell.state),
+    };
     let mut label = word.to_owned();
     if cell.jobs > 1 && cell.failed > 0 {
         label.push_str(&format!(", {} of {} jobs", cell.failed, cell.jobs));
     }
-    if cell.was_rerun {
+    if cell.was_rerun && !is_rerun {
         label.push_str(", re-run");
     }
     if is_first_red {

@@ -70,6 +70,7 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
     );
     let rerun = &commits[1]["cells"][0];
     assert_eq!((&rerun["state"], &rerun["was_rerun"]), (&"passed".into(), &true.into()));
+    assert_eq!(rerun["passed_after_rerun"], true, "it isn't like one that never failed");
     assert_eq!(commits[2]["cells"][1], serde_json::Value::Null, "it did not run");
     let open = site.json(&format!("/api/v1{path}?open=CI+%2F+test&rows=failing&q=TEST")).await;
     assert_eq!(names(&open), ["test (1, 2)", "test (2, 2)"]);
@@ -87,6 +88,9 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
         "/pr/73?upstream=acme%2Ftree",
         "title=\"failed, 1 of 2 jobs\" aria-label=\"failed, 1 of 2 jobs",
         "so many of its jobs failed",
+        "aria-label=\"passed after re-run\">↻</a>",
+        "<span class=\"legend\">↻ passed after re-run</span>",
+        "newest commit <time class=\"ago\" datetime=\"2026-09-15T10:50:00Z\">",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }
@@ -332,6 +336,24 @@ async fn cancelled_job_of_a_backend_makes_a_commit_neither_red_nor_green_on_any_
 }
 
 #[tokio::test]
+async fn column_that_was_red_once_is_not_marked_on_a_page_of_older_commits() {
+    let site = site(vec![pushed("a1", Conclusion::Failure)]).await;
+    for (sha, minutes, conclusion) in
+        [("a1", 99, "failure"), ("b2", 98, "failure"), ("c3", 97, "success")]
+    {
+        site.add_webhooks(vec![push(sha, minutes), job(sha, Some(conclusion))]).await;
+    }
+    let path = format!("/hud/{UPSTREAM}/main?before=2026-09-15T10:22:30Z");
+    let grid = site.json(&format!("/api/v1{path}")).await;
+    assert_eq!(grid["commits"].as_array().unwrap().len(), 2, "{grid}");
+    let red = ["red", "red_backends"].map(|red| grid[red].as_array().unwrap());
+    assert!(red.iter().all(|red| red.iter().all(serde_json::Value::is_null)), "{grid}");
+    let (_, page) = site.get(&path).await;
+    assert!(!page.contains("red since") && !page.contains("the first red one"), "{page}");
+    assert!(!page.contains("newest commit"), "{page}");
+}
+
+#[tokio::test]
 async fn rerun_of_an_old_commit_neither_comes_first_nor_makes_the_branch_red() {
     let site = site(vec![]).await;
     site.add_webhooks(vec![push("b2", 90), job("b2", Some("success"))]).await;
@@ -539,5 +561,7 @@ async fn page_of_an_old_commit_leads_to_its_row_on_the_grid() {
     let of = async |commit: &str| site.get(&format!("/hud/{UPSTREAM}/main?commit={commit}")).await;
     let (status, grid) = of("ffffffffff").await;
     assert!(status == StatusCode::OK && grid.contains("c-0101010101"), "it isn't known: {grid}");
+    let unknown = "No commit <code>ffffffffff</code> on this branch is known.";
+    assert!(grid.contains(unknown) && !of("0101010101").await.1.contains("No commit"), "{grid}");
     assert_eq!(of("main").await.0, StatusCode::BAD_REQUEST);
 }
