@@ -32,6 +32,10 @@ use crate::layout::{time, zone};
 use crate::model::open_pulls::OpenPull;
 use crate::query::{ShownEvents, TimeSpan};
 
+/// The kinds of event to choose from.
+const EVENTS: [(ShownEvents, &str); 2] =
+    [(ShownEvents::Pr, "Pull requests and pushes"), (ShownEvents::Nightly, "Nightly")];
+
 fn category_text(category: TriageCategory) -> &'static str {
     match category {
         TriageCategory::Upstream => "upstream",
@@ -74,7 +78,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                 a rel="nofollow" aria-current=[(span.window == Some(window)).then_some("true")]
                     href=(link(Some(window), span.events)) { (name) }
             } }
-            span.group { @for (events, name) in [(ShownEvents::Pr, "Pull requests"), (ShownEvents::Nightly, "Nightly")] {
+            span.group { @for (events, name) in EVENTS {
                 a rel="nofollow" aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
             span.detail { (time(span.from)) " – " (time(span.to)) " " (zone()) }

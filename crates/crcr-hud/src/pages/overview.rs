@@ -335,7 +335,7 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
                 } }
                 @for group in &model.levels {
                     // A level of which nothing matches isn't one without backends.
-                    @if !is_filtered || !group.backends.is_empty() { (level(group, &model.span.unfiltered().address())) }
+                    @if !is_filtered || !group.backends.is_empty() { (level(group, &model.span)) }
                 }
             } }
             @if is_filtered && model.levels.iter().all(|group| group.backends.is_empty()) {
@@ -348,7 +348,7 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
 
 fn header(model: &OverviewModel, column: &'static str, head: &str) -> Markup {
     let sort = model.sort.toggled(column);
-    let span = TimeSpan { sort: sort.parameter("status"), show: None, ..model.span.clone() };
+    let span = TimeSpan { sort: sort.parameter("status"), ..model.span.clone() };
     let sorted = model.sort.sorted(column, Sorted::Ascending);
     html! {
         th scope="col" role="columnheader" aria-sort=[sorted.aria()] {
@@ -400,7 +400,8 @@ fn standing_parts(standing: BackendStanding) -> (&'static str, &'static str, &'s
     }
 }
 
-fn level(group: &LevelGroup, query: &str) -> Markup {
+fn level(group: &LevelGroup, span: &TimeSpan) -> Markup {
+    let query = &*span.unfiltered().address();
     html! {
         tbody role="rowgroup" {
             tr.level role="row" { th colspan="8" scope="rowgroup" role="rowheader" {
@@ -411,7 +412,7 @@ fn level(group: &LevelGroup, query: &str) -> Markup {
                 }
             } }
             @for backend in &group.backends {
-                @if group.level.shows_results() { (row(backend, query)) }
+                @if group.level.shows_results() { (row(backend, query, span.events)) }
                 @else { tr role="row" { th colspan="8" scope="row" role="rowheader" { (name(backend, query)) } } }
             }
         }
@@ -426,7 +427,7 @@ fn name(backend: &BackendRow, query: &str) -> Markup {
 }
 
 /// Whether it meets its level, with each criterion that isn't met, and how near the next level is.
-fn standing_cell(backend: &BackendRow) -> Markup {
+fn standing_cell(backend: &BackendRow, events: EventFilter) -> Markup {
     let (glyph, class, word) = standing_parts(backend.standing);
     let has_criteria = !backend.failing.is_empty() || backend.next_level.is_some();
     let reviewed = backend.reviewed_from.zip(backend.reviewed_to).filter(|_| has_criteria);
@@ -440,15 +441,19 @@ fn standing_cell(backend: &BackendRow) -> Markup {
             span.detail title=(next.missing.join(", ")) { (next.met) " of " (next.criteria) " for the next level" }
         }
         @if let Some((from, to)) = reviewed {
-            span.detail { "over " (counted((to.duration_since(from).as_hours() / 24).unsigned_abs(), "day", "days")) }
+            span.detail {
+                "over " (counted((to.duration_since(from).as_hours() / 24).unsigned_abs(), "day", "days"))
+                // The rates beside it are of nightly runs.
+                @if events == EventFilter::Nightly { " of pull requests and pushes" }
+            }
         }
     }
 }
 
-fn row(backend: &BackendRow, query: &str) -> Markup {
+fn row(backend: &BackendRow, query: &str, events: EventFilter) -> Markup {
     let worth = &backend.worth;
     let values = [
-        standing_cell(backend),
+        standing_cell(backend, events),
         rate(&worth.job_pass),
         rate(&worth.test_pass),
         rate(&worth.availability),

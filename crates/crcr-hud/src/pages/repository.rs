@@ -479,7 +479,10 @@ fn criteria_summary(model: &LevelReview, span: &TimeSpan) -> Markup {
                 h2 #distance { (what) }
                 span.muted { (met) " of " (evidence.len()) " criteria met" @if unknown > 0 { ", " (unknown) " with too few results" } }
                 // The cards above are of the page's span.
-                span.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) }
+                span.detail {
+                    (time(review.from)) " to " (time(review.to)) " " (zone())
+                    @if span.events == EventFilter::Nightly { " of pull requests and pushes" }
+                }
                 a href=(evidence_path(review, span)) { "Evidence" }
             }
             ul.chips { @for evidence in evidence {

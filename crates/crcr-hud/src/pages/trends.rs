@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, SortOrder, Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError, repo_parameter};
-use crate::layout::{count_link, duration, percent, rate, time, zone};
+use crate::layout::{count_link, duration, percent, time, zone};
 use crate::model::days::{day_tallies, facts};
 use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
@@ -468,7 +468,7 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
                 @if !model.branch.is_empty() { a href=(branch_path(&model.repository, &model.branch)) { "Grid of " bdi { (model.branch) } } }
             }
             (controls(model))
-            dl.cards { div { dt { "Red commits of " @if model.branch.is_empty() { "the branch" } @else { bdi { (model.branch) } } } dd { (rate(&model.red)) " "
+            dl.cards { div { dt { "Red commits of " @if model.branch.is_empty() { "the branch" } @else { bdi { (model.branch) } } } dd { (red_commits(&model.red)) " "
                 // The grid has no time spans, so these aren't the commits that are counted.
                 @if model.red.rate.numerator > 0 { a rel="nofollow" href=(format!("{}?rows=failing", branch_path(&model.repository, &model.branch))) { "newest on the grid" } }
             } }
@@ -487,6 +487,18 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
             p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for, or by its group if it names only that." }
         },
     )
+}
+
+/// The chart shows the share of however few commits.
+fn red_commits(red: &RateView) -> Markup {
+    let Rate { numerator, denominator } = red.rate;
+    html! { @match red.value {
+        None => span.muted { "no data" },
+        Some(share) => {
+            strong { (numerator) " of " (denominator) }
+            @if red.known { " " span.detail { (percent(share)) } }
+        }
+    } }
 }
 
 fn longest_queue(runners: &[TimesRow]) -> Option<&TimesRow> {

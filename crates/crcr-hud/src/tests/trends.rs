@@ -37,6 +37,12 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    for window in ["24h", "30d"] {
+        let red = site.json(&format!("/api/v1/trends?window={window}")).await["red"].take();
+        let count = format!("<strong>{} of {}</strong>", red["numerator"], red["denominator"]);
+        let page = site.page_with(&format!("/trends?window={window}"), &count).await;
+        assert!(!page.contains("too few"), "{page}");
+    }
     let newest = "/main?rows=failing\">newest on the grid</a>";
     site.page_with("/trends?window=30d", newest).await;
     // An hour is shown in the reader's time, and a day is one of UTC.
