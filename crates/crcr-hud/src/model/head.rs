@@ -215,6 +215,25 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
+/// The worst of what the backends that block the merge say of a head; `None` if none of them was told of it.
+pub(crate) fn blocking_state(
+    hud: &Hud,
+    head: &str,
+    dispatches: &[DispatchFact],
+    jobs: &[JobOfRecord<'_>],
+    checks: &Checks,
+) -> Option<HeadState> {
+    let blocks = |sent: &&DispatchFact| hud.level_now(&sent.repo, sent.level).blocks_merge();
+    let sent = newest_of_head(dispatches, head).into_iter().filter(blocks);
+    let state = |sent: &DispatchFact| {
+        let own = jobs.iter().filter(|job| {
+            job.record.head_sha == head && job.record.repo.eq_ignore_ascii_case(&sent.repo)
+        });
+        HeadState::of_head(own, sent.status, checks.get(&check_key(head, &sent.repo)))
+    };
+    sent.map(state).min()
+}
+
 fn backend(
     hud: &Hud,
     dispatch: &DispatchFact,

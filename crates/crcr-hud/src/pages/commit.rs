@@ -85,6 +85,8 @@ pub(crate) struct CommitDetails {
     pub(crate) backends: Vec<PullBackend>,
     /// Nightly runs and others that no dispatch started, from L4 down to L2.
     pub(crate) own_runs: Vec<OwnRuns>,
+    /// Whether nothing waits for backends: it is of a branch, or its pull request is merged.
+    pub(crate) is_merged: bool,
     /// The files that its push changed.
     pub(crate) changed_files: Vec<String>,
     #[serde(flatten)]
@@ -281,7 +283,13 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
     };
     let own_runs = own_runs(hud, &own);
     let changed_files = files_of(hud, &upstream, &found.sha).await?;
-    Ok(CommitDetails { found, pull_request, backends, own_runs, changed_files, jobs })
+    let of_branch =
+        |sent: &DispatchFact| sent.pull_request.is_none() && sent.event != EventName::MergeGroup;
+    let is_merged = dispatches.iter().all(of_branch)
+        || pull_request.as_ref().is_some_and(|pull| pull.is_merged);
+    let details =
+        CommitDetails { found, pull_request, backends, own_runs, is_merged, changed_files, jobs };
+    Ok(details)
 }
 
 /// The files that pushes with this head changed.
@@ -320,6 +328,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
         pull_request: found.pull_requests.first().copied(),
         head_sha: &found.sha,
         merge_base_url: None,
+        is_merged: commit.is_merged,
     };
     view.shell(
         &format!("{} {title}", short_sha(&found.sha)),

@@ -29,11 +29,14 @@ pub(crate) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
     html! {
         section aria-labelledby="out-of-tree" {
             h2 #out-of-tree { "Out-of-tree backends" }
-            (summary(&shown))
+            (summary(&shown, next.is_merged))
             @for result in &shown { (backend_card(result, next)) }
             @if !folded.is_empty() {
                 details {
-                    summary { (counted(folded.len(), "backend at L2 or L1, which isn't", "backends at L2 and L1, which aren't")) " shown on the pull request" }
+                    summary {
+                        @if next.is_merged { (counted(folded.len(), "backend at L2 or L1", "backends at L2 and L1")) }
+                        @else { (counted(folded.len(), "backend at L2 or L1, which isn't", "backends at L2 and L1, which aren't")) " shown on the pull request" }
+                    }
                     @for result in &folded { (backend_card(result, next)) }
                 }
             }
@@ -109,8 +112,14 @@ pub(crate) fn in_tree(found: &InTreeJobs, repository: &str) -> Markup {
     }
 }
 
-/// One sentence: do backends block the merge?
-pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
+/// Of what is merged, the reason alone: nothing waits for backends any more.
+fn unblocked(is_merged: bool, blocks: &str, why: &str) -> String {
+    let (first, rest) = why.split_at(1);
+    if is_merged { first.to_uppercase() + rest } else { format!("{blocks}: {why}") }
+}
+
+/// One sentence: do backends block the merge, or did they fail?
+fn summary(shown: &[&PullBackend], is_merged: bool) -> Markup {
     let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
     let with = |states: &[BackendOnHead]| -> Vec<&str> {
         let ours =
@@ -122,19 +131,21 @@ pub(crate) fn summary(shown: &[&PullBackend]) -> Markup {
     let (class, glyph, text) = if shown.is_empty() {
         return html! { p.muted { "No backend at L3 or L4 was told of this commit." } };
     } else if !failed.is_empty() {
-        ("bad", "✗", format!("Blocked by {}", failed.join(", ")))
+        let word = if is_merged { "Failed at" } else { "Blocked by" };
+        ("bad", "✗", format!("{word} {}", failed.join(", ")))
     } else if !open.is_empty() {
         ("running", "◐", format!("Waiting for {}", open.join(", ")))
     } else if blocking.is_empty() {
-        ("muted", "–", "Nothing blocks: no backend at L4 takes part".to_owned())
-    } else if with(&[BackendOnHead::Skipped]).len() == blocking.len() {
-        ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned())
+        ("muted", "–", unblocked(is_merged, "Nothing blocks", "no backend at L4 takes part"))
+    } else if with(&[HeadState::Skipped]).len() == blocking.len() {
+        ("muted", "–", unblocked(is_merged, "Nothing blocks", "no backend at L4 ran"))
     } else if blocking.iter().all(|backend| backend.is_decided) {
-        ("good", "✓", "Nothing blocks: every backend at L4 has ended, and none failed".to_owned())
+        let text = "every backend at L4 has ended, and none failed";
+        ("good", "✓", unblocked(is_merged, "Nothing blocks", text))
     } else {
         // Whether more jobs will come, only the check run says.
-        let text = "Nothing blocks so far: every job that backends at L4 reported passed";
-        ("good", "✓", text.to_owned())
+        let text = "every job that backends at L4 reported passed";
+        ("good", "✓", unblocked(is_merged, "Nothing blocks so far", text))
     };
     html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
 }
@@ -145,7 +156,7 @@ pub(crate) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
         article.(class) {
             div.title {
                 h3 { a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } }
-                span.tag { (backend.level) @if backend.blocks { " · blocks the merge" } @else { " · doesn't block" } }
+                span.tag { (backend.level) @if !next.is_merged { @if backend.blocks { " · blocks the merge" } @else { " · doesn't block" } } }
             }
             p {
                 @if let Some(state) = backend.state { span.outcome.(class) { span.glyph aria-hidden="true" { (state.glyph()) } " " span.hidden { (state.word()) ": " } } }
@@ -191,6 +202,8 @@ pub(crate) struct NextStep<'a> {
     pub(crate) pull_request: Option<u64>,
     pub(crate) head_sha: &'a str,
     pub(crate) merge_base_url: Option<&'a str>,
+    /// Whether nothing waits for backends any more.
+    pub(crate) is_merged: bool,
 }
 
 impl NextStep<'_> {

@@ -6,6 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::probes::Culprit;
 use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::jobs_of_record;
 use crcr_results::AttemptFilter;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
@@ -17,8 +18,8 @@ use super::head::{NextStep, in_tree, out_of_tree};
 use crate::address;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_of, counted, culprit_list, short_sha};
-use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
-use crate::model::head_state::BackendOnHead;
+use crate::model::head::{HeadFacts, InTreeJobs, PullBackend, blocking_state, checks_of_heads};
+use crate::model::head_state::HeadState;
 use crate::query::given;
 use crate::view::View;
 
@@ -71,6 +72,8 @@ pub(crate) struct PullHead {
     pub(crate) sha: String,
     /// When it was first heard of.
     pub(crate) at: Timestamp,
+    /// The worst of what the backends at L4 say of it; `None` if none of them was told of it.
+    pub(crate) state: Option<HeadState>,
 }
 
 pub(crate) async fn build(
@@ -96,7 +99,7 @@ pub(crate) async fn build(
     if let Some(PullRequestState { head_sha: sha, received_at: at, .. }) = told
         && !heads.iter().any(|head| head.sha == *sha)
     {
-        heads.insert(0, PullHead { sha: sha.clone(), at: *at });
+        heads.insert(0, PullHead { sha: sha.clone(), at: *at, state: None });
     }
     let newest_head = match told.map(|pull| pull.head_sha.clone()).or_else(reported) {
         Some(head_sha) => Some(head_sha),
@@ -134,6 +137,12 @@ pub(crate) async fn build(
     let backends = facts.backends(hud).await?;
     let jobs = InTreeJobs::read(hud, &upstream, &head_sha).await?;
     let on_head = attempts.iter().filter(|row| row.head_sha == head_sha);
+    let (head_at, older_heads) = (
+        heads.iter().find(|head| head.sha == head_sha).map(|head| head.at),
+        heads.len().saturating_sub(1),
+    );
+    heads.truncate(MAX_HEADS);
+    add_states(hud, &upstream, &mut heads, &attempts, &dispatches).await?;
     let is_own = |one: &Culprit| {
         let suspect = one.suspect.as_ref().filter(|_| one.is_certain);
         one.upstream.eq_ignore_ascii_case(upstream.as_str())
@@ -146,13 +155,13 @@ pub(crate) async fn build(
         own_upstream: hud.upstream.as_str().to_owned(),
         number,
         pull_request,
-        head_at: heads.iter().find(|head| head.sha == head_sha).map(|head| head.at),
+        head_at,
         is_older: head_sha != newest_head,
         is_merge_base_known,
         merge_base: merge_base.map(|found| found.merge_base),
         newest: on_head.map(|row| row.received_at).max(),
-        older_heads: heads.len().saturating_sub(1),
-        heads: heads.into_iter().take(MAX_HEADS).collect(),
+        older_heads,
+        heads,
         head_sha,
         backends,
         jobs,
@@ -168,9 +177,26 @@ fn heads(attempts: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<PullHead>
         *known = at.min(*known);
     }
     let mut heads: Vec<PullHead> =
-        first.into_iter().map(|(sha, at)| PullHead { sha: sha.clone(), at }).collect();
+        first.into_iter().map(|(sha, at)| PullHead { sha: sha.clone(), at, state: None }).collect();
     heads.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
     heads
+}
+
+/// What each head got, as its own page says it.
+async fn add_states(
+    hud: &Hud,
+    upstream: &RepoName,
+    heads: &mut [PullHead],
+    attempts: &[AttemptFact],
+    dispatches: &[DispatchFact],
+) -> Result<(), PageError> {
+    let shas: Vec<String> = heads.iter().map(|head| head.sha.clone()).collect();
+    let checks = checks_of_heads(hud, upstream, &shas).await?;
+    let jobs = jobs_of_record(attempts, dispatches);
+    for head in heads {
+        head.state = blocking_state(hud, &head.sha, dispatches, &jobs, &checks);
+    }
+    Ok(())
 }
 
 /// The head of the newest dispatch that wasn't superseded.
@@ -222,6 +248,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
         pull_request: Some(model.number),
         head_sha: &model.head_sha,
         merge_base_url: merge_base_url.as_deref(),
+        is_merged: model.pull_request.as_ref().is_some_and(|pull| pull.is_merged),
     };
     let title = model.pull_request.as_ref().map(|pull| pull.title.as_str()).unwrap_or_default();
     view.shell(
@@ -309,6 +336,7 @@ fn other_heads(model: &PullModel) -> Markup {
             ul.plain { @for head in &model.heads { li {
                 @if head.sha == model.head_sha { code { (short_sha(&head.sha)) } " (shown)" }
                 @else { a rel="nofollow" href=(head_address(model, Some(&short_sha(&head.sha)))) { code { (short_sha(&head.sha)) } } }
+                @if let Some(state) = head.state { " " span.outcome.(state.class()) { span.glyph aria-hidden="true" { (state.glyph()) } " " (state.word()) } }
                 " " span.detail { (ago(head.at)) }
             } } }
             @let more = (model.older_heads + 1).saturating_sub(model.heads.len());

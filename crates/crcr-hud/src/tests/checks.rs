@@ -107,6 +107,37 @@ async fn jobs_that_passed_block_still_while_the_check_run_waits_or_has_failed() 
 }
 
 #[tokio::test]
+async fn nothing_waits_for_backends_of_what_is_merged() {
+    let of_pull = || answered(Some(Conclusion::Failure));
+    let mut of_branch = of_pull();
+    for fact in &mut of_branch {
+        match fact {
+            Fact::Dispatch(sent) => (sent.event, sent.pull_request) = (EventName::Push, None),
+            Fact::Attempt(row) => (row.event, row.pull_request) = (EventName::Push, None),
+            _ => {}
+        }
+    }
+    let sha = "f2".repeat(20);
+    let commit = format!("/commit/{sha}");
+    let merged = json!({ "id": 7, "number": 7, "state": "closed", "merged": true, "head": { "sha": sha, "ref": "topic" } });
+    let merged = ("pull_request", 1, json!({ "number": 7, "pull_request": merged }));
+    for (facts, webhooks, path, is_merged) in [
+        (of_pull(), vec![], "/pr/7", false),
+        (of_pull(), vec![], &*commit, false),
+        (of_pull(), vec![merged.clone()], "/pr/7", true),
+        (of_pull(), vec![merged], &*commit, true),
+        (of_branch, vec![], &*commit, true),
+    ] {
+        let site = site(facts).await;
+        site.add_webhooks(webhooks).await;
+        let (_, page) = site.get(path).await;
+        let is_failed = page.contains(&format!("Failed at {AURORA}"));
+        let blocks = ["Blocked by", "blocks the merge"].map(|text| page.contains(text));
+        assert_eq!((is_failed, blocks), (is_merged, [!is_merged; 2]), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn check_run_of_a_backend_that_does_not_block_changes_nothing() {
     let mut facts = answered(Some(Conclusion::Success));
     for fact in &mut facts {
