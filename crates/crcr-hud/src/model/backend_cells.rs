@@ -90,12 +90,13 @@ pub(crate) async fn backend_cells(
     is_shown: impl Fn(&str) -> bool,
 ) -> Result<(Vec<BackendColumn>, ReportedCells), PageError> {
     let policy = (hud.policy)().filter(|_| *repo == hud.upstream);
-    let backends: Vec<BackendColumn> = policy
+    let mut backends: Vec<BackendColumn> = policy
         .iter()
         .flat_map(|policy| policy.iter())
         .filter(|entry| entry.level >= Level::L3 && is_shown(entry.repo.as_str()))
         .map(|entry| BackendColumn { repo: entry.repo.to_string(), level: entry.level })
         .collect();
+    backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     let (Some(newest), Some(oldest)) = (commits.first(), commits.last()) else {
         return Ok((backends, HashMap::new()));
     };

@@ -99,7 +99,7 @@ impl BackendOnHead {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",
-            Self::Broken => "broken",
+            Self::Broken => "not tested",
             Self::Running => "running",
             Self::Passed => "passed",
             Self::Skipped => "skipped",

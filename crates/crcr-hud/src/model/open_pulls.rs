@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::results::facts::{AttemptFact, CheckFact, DispatchFact};
+use crcr_domain::results::facts::{AttemptFact, CheckFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_results::blame::blame_jobs;
@@ -17,6 +17,7 @@ use super::days::push_attempts;
 use super::head::{self, Checks, check_key, checks_of_heads};
 use super::head_state::BackendOnHead;
 use crate::context::{Hud, PageError};
+use crate::layout::outcome_parts;
 
 /// Open pull requests that changed last and are looked at.
 pub(crate) const MAX_PULLS: usize = 300;
@@ -28,9 +29,18 @@ const RECENT_DISPATCHES: SignedDuration = SignedDuration::from_hours(72);
 pub(crate) struct BackendAnswer {
     pub(crate) repo: String,
     pub(crate) level: Level,
-    pub(crate) state: BackendOnHead,
+    pub(crate) state: HeadState,
+    /// If it broke: what a job of it came to, or its dispatch.
+    pub(crate) outcome: Option<JobOutcome>,
     /// When the first of its failures was reported, or the event was accepted.
     pub(crate) since: Timestamp,
+}
+
+impl BackendAnswer {
+    /// In the words of the page of the pull request.
+    pub(crate) fn word(&self) -> &'static str {
+        self.outcome.map_or(self.state.word(), |outcome| outcome_parts(Some(outcome)).2)
+    }
 }
 
 /// What holds a pull request up.
@@ -309,11 +319,18 @@ fn answer(
     let state = BackendOnHead::of_head(own(), sent.status, check);
     let fails = own().filter(|job| state_of(job) <= BackendOnHead::Broken);
     let since = fails.map(|job| job.record.received_at).min();
-    let since = since.or(check.filter(|_| state <= BackendOnHead::Broken).map(|check| check.at));
+    let since = since.or(check.filter(|_| state <= HeadState::Broken).map(|check| check.at));
+    let broke = |job: &&JobOfRecord<'_>| {
+        job.record.missing_proof.is_none() && state_of(job) == HeadState::Broken
+    };
+    let silent = sent.status == DispatchFactStatus::NeverStarted;
+    let outcome = own().find(broke).and_then(|job| job.outcome);
+    let outcome = outcome.or(silent.then_some(JobOutcome::NeverStarted));
     BackendAnswer {
         repo: sent.repo.clone(),
         level: sent.level,
         state,
+        outcome: outcome.filter(|_| state == HeadState::Broken),
         since: since.unwrap_or(sent.enqueued_at),
     }
 }

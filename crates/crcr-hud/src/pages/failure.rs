@@ -49,6 +49,7 @@ const SHOWN_STEPS: usize = 60;
 /// `?from=LINE`: the log from this line on.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct FailurePageQuery {
+    #[schemars(with = "Option<u64>")]
     from: Option<String>,
 }
 
@@ -664,7 +665,7 @@ fn similar(model: &JobModel) -> Markup {
         p { strong { "Others with the same cause" } " " a rel="nofollow" href=(address("/failures", [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some("30"))])) { "all of 30 days" } }
         ul.plain { @for job in &model.similar { li {
             a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } }
-            " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " (ago(job.completed_at)) }
+            " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " code { (short_sha(&job.head_sha)) } " · " (ago(job.completed_at)) }
         } } }
     } }
 }
@@ -770,6 +771,6 @@ pub(crate) fn short_explanation(log: &JobLogRow) -> Markup {
             (None, None) => span.detail { "no line of the log explains it" },
             (None, Some(found)) => { (reason(found)) " " code { bdi { (log.short_line()) } } }
         }
-        " " a href=(address::failure(&log.job.repository, log.job.job_id)) { "Log" span.hidden { " of " bdi { (log.job.title()) } } }
+        " " a href=(address::failure(&log.job.repository, log.job.job_id)) { "Why" span.hidden { " did " bdi { (log.job.title()) } " fail?" } }
     }
 }

@@ -31,6 +31,7 @@ pub(crate) struct PullsQuery {
     author: Option<String>,
     sort: Option<String>,
     before: Option<String>,
+    #[schemars(with = "Option<u64>")]
     page: Option<String>,
 }
 
@@ -264,6 +265,7 @@ fn filters(model: &PullsModel) -> Markup {
             }
             form.span method="get" action="/prs" {
                 @if let Some(show) = filter.show { input type="hidden" name="show" value=(show.as_str()); }
+                @if let Some(before) = filter.before { input type="hidden" name="before" value=(before); }
                 @if let Some(sort) = filter.sort.parameter("state") { input type="hidden" name="sort" value=(sort); }
                 label { "Backend" input type="search" name="backend" maxlength="200" value=(filter.backend.as_deref().unwrap_or_default()); }
                 label { "Author" input type="search" name="author" maxlength="200" value=(filter.author.as_deref().unwrap_or_default()); }
@@ -307,6 +309,10 @@ fn table(model: &PullsModel) -> Markup {
 }
 
 fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
+    let of_author = |author: &str| {
+        let author = Some(author.to_owned());
+        PullsFilter { author, page: 1, ..model.filter.clone() }.address()
+    };
     html! {
         tr {
             th scope="row" {
@@ -314,7 +320,7 @@ fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
                 @if pull.is_draft { " " span.tag { "draft" } }
             }
             td data-label="Author" { @match &pull.author {
-                Some(author) => a rel="nofollow" href=(author_address(author)) { bdi { (author) } },
+                Some(author) => a rel="nofollow" href=(of_author(author)) { bdi { (author) } },
                 None => span.muted { "unknown" },
             } }
             td data-label="Head" { (ago(pull.head_at)) " " code.detail { (short_sha(&pull.head_sha)) } }
@@ -332,17 +338,11 @@ fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
     }
 }
 
-fn author_address(author: &str) -> String {
-    let query: String =
-        url::form_urlencoded::Serializer::new(String::new()).append_pair("author", author).finish();
-    format!("/prs?{query}")
-}
-
 fn backend_cell(answer: Option<&BackendAnswer>, column: &PullColumn) -> Markup {
     html! {
         @match answer {
             Some(answer) => {
-                @let (class, word) = (answer.state.class(), answer.state.word());
+                @let (class, word) = (answer.state.class(), answer.word());
                 td.(class).state data-label=(short_repo(&column.repo)) {
                     span.outcome.(class) title=(format!("{}: {word}", column.repo)) {
                         span.glyph aria-hidden="true" { (answer.state.glyph()) } " " span.word { (word) }

@@ -374,10 +374,30 @@ async fn results_of_an_older_head_block_no_newer_one_that_nobody_was_told_of() {
     assert_eq!((&pull["head_sha"], &pull["backends"]), (&json!(newer), &json!([])), "{pull}");
     let page = site.page_with("/pr/7", "No backend at L3 or L4 was told of this commit").await;
     assert!(!page.contains("Blocked by"), "{page}");
-    let older = &pull["heads"][1]["sha"];
-    assert_eq!(*older, "f2".repeat(20));
+    let older = &pull["heads"][1];
+    assert_eq!(older["sha"], "f2".repeat(20));
+    let there = site.json(&format!("/api/v1/pulls/7?head={}", "f2".repeat(20))).await;
+    assert_eq!(older["state"], there["backends"][0]["state"], "{pull}");
+    assert_eq!((&older["state"], &pull["heads"][0]["state"]), (&json!("failed"), &json!(null)));
+    let listed = "f2f2f2f2f2</code></a> <span class=\"outcome bad\">";
+    assert!(page.contains(listed), "{page}");
     let (_, page) = site.get(&format!("/pr/7?head={}", "f2".repeat(20))).await;
     assert!(page.contains("This is an older head") && page.contains("Blocked by"), "{page}");
+}
+
+#[tokio::test]
+async fn link_to_an_author_or_an_order_keeps_what_was_chosen() {
+    let site = site(branched(2, true)).await;
+    let pull = json!({
+        "id": 7, "number": 7, "state": "open", "title": "Pull 7", "user": { "login": "ada" },
+        "head": { "sha": "f2".repeat(20), "ref": "topic" },
+    });
+    site.add_webhooks(vec![("pull_request", 1, json!({ "number": 7, "pull_request": pull }))])
+        .await;
+    let author = "\"/prs?show=blocked&amp;author=ada&amp;sort=-since\"";
+    site.page_with("/prs?show=blocked&sort=-since", author).await;
+    let sorted = "\"/crcr?window=7d&amp;events=pr&amp;sort=queue&amp;show=silent\"";
+    site.page_with("/crcr?show=silent", sorted).await;
 }
 
 #[tokio::test]
