@@ -18,55 +18,85 @@ const MAX_NAME_CHARS: usize = 255 + 3 + 255;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
-/// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
-/// `?events=pr|nightly`, for the job matrix `?heads=all`, `?rows=failing`, `?q=TEXT` and `?page=N`, for
-/// the overview `?q=TEXT`, `?show=STANDING` and `?sort=COLUMN`, for the level page `?level=L2`.
+/// A time span and a kind of event, as every page with a time span takes them.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
-pub(crate) struct SpanQuery {
+pub(crate) struct TimeQuery {
     window: Option<String>,
     from: Option<String>,
     to: Option<String>,
     events: Option<String>,
+}
+
+impl TimeQuery {
+    /// Whether the query says when the time span begins.
+    pub(crate) fn has_start(&self) -> bool {
+        filled(self.from.as_deref()).is_some()
+    }
+}
+
+/// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
+/// `?events=pr|nightly`, for the job matrix `?heads=all`, `?rows=failing`, `?q=TEXT` and `?page=N`, for
+/// the overview `?q=TEXT`, `?show=STANDING` and `?sort=COLUMN`.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct SpanQuery {
+    #[serde(flatten)]
+    time: TimeQuery,
     heads: Option<String>,
     rows: Option<String>,
     q: Option<String>,
+    #[schemars(with = "Option<u64>")]
     page: Option<String>,
     sort: Option<String>,
     show: Option<String>,
     level: Option<String>,
 }
 
-impl SpanQuery {
-    /// Whether the query says when the time span begins.
-    pub(crate) fn has_start(&self) -> bool {
-        filled(self.from.as_deref()).is_some()
-    }
+/// `?level=L2` for the criteria of another level, `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339; UTC without a zone).
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct LevelQuery {
+    #[serde(flatten)]
+    pub(crate) time: TimeQuery,
+    level: Option<String>,
+}
 
-    /// Whether the query says which time span it is about.
-    pub(crate) fn has_span(&self) -> bool {
-        let ends = [&self.window, &self.from, &self.to];
-        ends.into_iter().any(|end| filled(end.as_deref()).is_some())
-    }
-
+impl LevelQuery {
     /// The level whose criteria apply.
     pub(crate) fn level(&self) -> Result<Option<Level>, String> {
-        let level = filled(self.level.as_deref()).map(str::parse).transpose();
-        level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
+        level(self.level.as_deref())
+    }
+}
+
+fn level(text: Option<&str>) -> Result<Option<Level>, String> {
+    let level = filled(text).map(str::parse).transpose();
+    level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
+}
+
+impl From<TimeQuery> for SpanQuery {
+    fn from(time: TimeQuery) -> Self {
+        Self { time, ..Self::default() }
+    }
+}
+
+impl SpanQuery {
+    /// Whether the query says which time span it is about.
+    pub(crate) fn has_span(&self) -> bool {
+        let ends = [&self.time.window, &self.time.from, &self.time.to];
+        ends.into_iter().any(|end| filled(end.as_deref()).is_some())
     }
 
     /// The last 24 hours.
     pub(crate) fn day() -> Self {
-        Self { window: Some("24h".to_owned()), ..Self::default() }
+        TimeQuery { window: Some("24h".to_owned()), ..TimeQuery::default() }.into()
     }
 
     /// From this time until now.
     pub(crate) fn starting(from: Timestamp) -> Self {
-        Self { from: Some(from.to_string()), ..Self::default() }
+        TimeQuery { from: Some(from.to_string()), ..TimeQuery::default() }.into()
     }
 
     /// The last 30 days.
     pub(crate) fn month() -> Self {
-        Self { window: Some("30d".to_owned()), ..Self::default() }
+        TimeQuery { window: Some("30d".to_owned()), ..TimeQuery::default() }.into()
     }
 }
 
@@ -236,7 +266,7 @@ pub(crate) struct TimeSpan {
 impl TimeSpan {
     /// Errors name the parameter: not a time, an empty time span, or one over [`MAX_DAYS`].
     pub(crate) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
-        let named = filled(query.events.as_deref());
+        let named = filled(query.time.events.as_deref());
         let events = match named {
             None | Some("pr") => ShownEvents::Pr,
             Some("nightly") => ShownEvents::Nightly,
@@ -252,12 +282,12 @@ impl TimeSpan {
             Some("failing") => true,
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
         };
-        query.level()?;
+        level(query.level.as_deref())?;
         let page = given(query.page.as_deref()).map_or(Ok(1), |page| {
             let known = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
             known.ok_or_else(|| format!("`page` has to be a number from 1 to {MAX_PAGES}"))
         })?;
-        let (start, end) = (filled(query.from.as_deref()), filled(query.to.as_deref()));
+        let (start, end) = (filled(query.time.from.as_deref()), filled(query.time.to.as_deref()));
         let until_now = end.is_none();
         let span = |from, to, window| Self {
             from,
@@ -292,7 +322,7 @@ impl TimeSpan {
             }
             return Ok(span(from, to, None));
         }
-        let (window, hours) = match filled(query.window.as_deref()) {
+        let (window, hours) = match filled(query.time.window.as_deref()) {
             Some("24h") => ("24h", 24),
             None | Some("7d") => ("7d", 7 * 24),
             Some("30d") => ("30d", 30 * 24),

@@ -561,9 +561,10 @@ fn is_first_red(red: Option<&RedSince>, row: &CommitRow) -> bool {
 fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel) -> Markup {
     let Some(cell) = cell else { return html! { td {} } };
     let is_rerun = cell.state == CiState::Passed && cell.passed_after_rerun;
-    let (glyph, class, word) = match is_rerun {
-        true => outcome_parts(Some(JobOutcome::PassedAfterRerun)),
-        false => state_parts(cell.state),
+    let (glyph, class, word) = if is_rerun {
+        outcome_parts(Some(JobOutcome::PassedAfterRerun))
+    } else {
+        state_parts(cell.state)
     };
     let mut label = word.to_owned();
     if cell.jobs > 1 && cell.failed > 0 {

@@ -31,13 +31,16 @@ const DEFAULT_DAYS: i64 = 7;
 pub(crate) struct FailuresQuery {
     repo: Option<String>,
     category: Option<String>,
+    #[schemars(with = "Option<u64>")]
     days: Option<String>,
     sort: Option<String>,
+    #[schemars(with = "Option<u64>")]
     page: Option<String>,
     list: Option<String>,
     like: Option<String>,
     job: Option<String>,
     before: Option<String>,
+    #[schemars(with = "Option<u64>")]
     before_job: Option<String>,
 }
 

@@ -28,6 +28,7 @@ pub(crate) struct JobsQuery {
     job: Option<String>,
     state: Option<String>,
     before: Option<String>,
+    #[schemars(with = "Option<u64>")]
     before_job: Option<String>,
 }
 
@@ -165,6 +166,9 @@ pub(crate) fn page(model: &JobsModel, view: &View<'_>) -> Markup {
                 nav.group aria-label="Result" { @for (only_failed, name) in [(false, "All"), (true, "Failed")] {
                     a rel="nofollow" aria-current=[(model.only_failed == only_failed).then_some("true")] href=(model.url(model.window, only_failed)) { (name) }
                 } }
+                @if name.is_some() {
+                    a rel="nofollow" href=(address::jobs(&model.repository, model.window, (None, None), model.only_failed)) { "All runners and jobs" }
+                }
             }
             (table(model))
             @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older jobs" } } }

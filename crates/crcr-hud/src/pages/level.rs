@@ -20,7 +20,7 @@ use crate::layout::{count_link, distribution, duration, outcome_parts, percent, 
 use crate::model::days::{facts, review_of};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
-use crate::query::{SpanQuery, TimeSpan};
+use crate::query::{LevelQuery, TimeSpan};
 use crate::view::View;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -43,18 +43,20 @@ pub(crate) struct LevelModel {
     pub(crate) review: LevelReview,
     /// Sorted, the newest first.
     pub(crate) history: Vec<LevelPeriod>,
+    /// The level on the allowlist, whichever is asked for.
+    pub(crate) level_now: Option<Level>,
     pub(crate) oncall_reaction: Option<OncallReaction>,
 }
 
 pub(crate) async fn build(
     hud: &Hud,
     (owner, repo): (String, String),
-    query: SpanQuery,
+    query: LevelQuery,
 ) -> Result<LevelModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
-    let span = hud.span(&query)?;
+    let span = hud.span(&query.time.clone().into())?;
     // Without a start, the criteria define how far back to look.
-    let window = (query.has_start().then_some(span.from), span.to);
+    let window = (query.time.has_start().then_some(span.from), span.to);
     let level = query.level().map_err(PageError::Query)?;
     let review = LevelReview::from(review_of(hud, repo, level, window).await?);
     let history = async { Ok(review::level_history(&*hud.results, repo, window.1).await?) };
@@ -67,7 +69,8 @@ pub(crate) async fn build(
         oncall_reaction::read(hud, &entry, &jobs).await
     };
     let (history, oncall_reaction) = tokio::try_join!(history, reaction)?;
-    Ok(LevelModel { review, history, oncall_reaction })
+    let level_now = hud.entry_of(repo).map(|entry| entry.level);
+    Ok(LevelModel { review, history, level_now, oncall_reaction })
 }
 
 pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
@@ -84,7 +87,9 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
             p { strong { "It " (review.standing().sentence()) "." } }
-            @if let Some((before, until)) = model.higher_level() {
+            @if let Some((now, asked)) = model.other_level() {
+                p { "It is at " (now) "; this is how it would do at " (asked) "." }
+            } @else if let Some((before, until)) = model.higher_level() {
                 p { "It was at " (before.level) " until " (time(until)) " " (zone()) ": " a rel="nofollow" href=(as_it_was(&review.repo, before.level, until)) { "how it did then" } "." }
             }
             @if review.question == ReviewQuestion::Signal && review.evidence.is_empty() {
@@ -158,6 +163,14 @@ fn oncall_reaction(reaction: &OncallReaction) -> Markup {
 }
 
 impl LevelModel {
+    /// The level that it is at, and the lower one that is asked for.
+    fn other_level(&self) -> Option<(Level, Level)> {
+        let (now, asked) = (self.level_now?, self.review.review.level?);
+        // The page of the past shows it at a level that it has left.
+        let is_there = self.history.first().is_some_and(|newest| newest.level == now);
+        (now > asked && is_there).then_some((now, asked))
+    }
+
     /// The newest time at a higher level than now, and when it ended.
     fn higher_level(&self) -> Option<(&LevelPeriod, Timestamp)> {
         let review = &self.review.review;

@@ -15,7 +15,7 @@ use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, duration, time, zone};
 use crate::model::days::{day_tallies, facts, reports_by_day};
-use crate::query::{ShownEvents, SpanQuery, TimeSpan, given, parse_time};
+use crate::query::{EventFilter, TimeQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 /// Rows on a page. Rows of the same moment aren't parted: one event is dispatched to many backends.
@@ -33,7 +33,7 @@ const REFUSED: &str = "refused";
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct RelayQuery {
     #[serde(flatten)]
-    span: SpanQuery,
+    span: TimeQuery,
     list: Option<String>,
     kind: Option<String>,
     backend: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) struct ListedReport {
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), query: RelayQuery) -> Result<RelayModel, PageError> {
-    let span = hud.span(&query.span)?;
+    let span = hud.span(&query.span.into())?;
     let list = match given(query.list.as_deref()).as_deref() {
         None | Some("dispatches") => RelayList::Dispatches,
         Some("reports") => RelayList::Reports,
@@ -350,6 +350,9 @@ fn controls(model: &RelayModel) -> Markup {
                 a rel="nofollow" aria-current=[(model.span.window == Some(window)).then_some("true")]
                     href=(url(model.list, model.kind.as_deref(), model.backend.as_deref(), window, model.span.events)) { (name) }
             } }
+            @if let (Some(_), Some(window)) = (&model.backend, model.span.window) {
+                a rel="nofollow" href=(url(model.list, model.kind.as_deref(), None, window, model.span.events)) { "All backends" }
+            }
         }
         ul.chips aria-label="By what became of them" {
             li.muted { a rel="nofollow" aria-current=[is(None)] href=(model.url(model.list, None, None)) { strong { (model.counts.values().sum::<u64>()) } " all" } }
@@ -375,11 +378,18 @@ fn dispatches(model: &RelayModel) -> Markup {
                     td data-label="Commit" { @if sent.head_sha.is_empty() { span.muted { "none" } } @else { (commit_of(&sent.upstream, &model.upstream, &sent.head_sha)) } }
                     td data-label="Status" { (sent.status.as_str().replace('_', " ")) }
                     td data-label="Sent after" { @match sent.seconds { Some(seconds) => (duration(seconds)), None => span.muted { "not sent" } } }
-                    td.message.none[sent.last_error.is_none()] data-label="Why" { @match &sent.last_error { Some(error) => bdi { (error) }, None => span.muted { "–" } } }
+                    @let why = why(sent);
+                    td.message.none[why.is_none()] data-label="Why" { @match why { Some(why) => bdi { (why) }, None => span.muted { "–" } } }
                 } } }
             } }
         }
     }
+}
+
+fn why(sent: &ListedDispatch) -> Option<&str> {
+    let never_started = sent.status == DispatchFactStatus::NeverStarted;
+    let silent = never_started.then_some("no run of it was reported in time");
+    sent.last_error.as_deref().or(silent)
 }
 
 fn reports(model: &RelayModel) -> Markup {

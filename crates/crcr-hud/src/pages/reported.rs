@@ -15,11 +15,12 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use super::EVENTS;
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, external_link, outcome, outcome_parts, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
-use crate::query::{ShownEvents, SpanQuery, TimeSpan, given, parse_time};
+use crate::query::{EventFilter, TimeQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 100;
@@ -36,12 +37,13 @@ const MAX_SKIP: usize = 100_000;
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct ReportedQuery {
     #[serde(flatten)]
-    span: SpanQuery,
+    span: TimeQuery,
     kind: Option<String>,
     backend: Option<String>,
     test: Option<String>,
     file: Option<String>,
     before: Option<String>,
+    #[schemars(with = "Option<u64>")]
     skip: Option<String>,
 }
 
@@ -72,6 +74,15 @@ impl ReportedKind {
             .or_else(|| ExpectedEnd::from_name(name).map(Self::Expected))
     }
 
+    fn title(self) -> String {
+        match self {
+            Self::Running => outcome_parts(None).2.to_owned(),
+            Self::Upstream => "failed because of upstream".to_owned(),
+            Self::Ended(outcome) => outcome_parts(Some(outcome)).2.to_owned(),
+            Self::Expected(end) => format!("fail on purpose: {}", expected_word(end)),
+        }
+    }
+
     /// How many jobs of a day may be of this kind.
     fn at_most(self, totals: &ResultTotals) -> u64 {
         match self {
@@ -95,6 +106,8 @@ pub(crate) struct ReportedModel {
     /// Only the jobs in which this test failed.
     pub(crate) test: Option<String>,
     pub(crate) file: Option<String>,
+    /// How many of the span are of each kind, of the backend if one is named.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The newest dispatches first.
     pub(crate) jobs: Vec<ReportedJob>,
     /// Older jobs were dispatched before this time, or at it and come after `older_skip` others.
@@ -195,12 +208,13 @@ pub(crate) async fn build(
     let asked = kind.transpose()?;
     let mut model = ReportedModel {
         upstream: hud.upstream.to_string(),
-        span: hud.span(&query.span)?,
+        span: hud.span(&query.span.into())?,
         kind: asked.map(ReportedKind::as_str),
         asked,
         backend: backend.map(|name| name.to_string()),
         test: query.test.filter(|name| !name.trim().is_empty()),
         file: query.file.filter(|file| !file.trim().is_empty()),
+        counts: BTreeMap::new(),
         jobs: vec![],
         older: None,
         older_skip: 0,
@@ -216,6 +230,7 @@ async fn add_jobs(hud: &Hud, model: &mut ReportedModel) -> Result<(), PageError>
     let mut days: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     for (day, totals) in day_tallies(hud, &model.span, model.backend.as_deref()).await? {
         let all = totals.sums.running + totals.sums.outcomes.values().sum::<u64>();
+        model.count(&totals);
         if model.asked.map_or(all, |kind| kind.at_most(&totals)) > 0 {
             days.entry(day_number(&day)).or_default().push(day.repo);
         }
@@ -323,25 +338,71 @@ impl ReportedModel {
         Some(row)
     }
 
+    fn count(&mut self, totals: &ResultTotals) {
+        let ended = totals.sums.outcomes.iter().map(|(end, count)| (end.as_str(), *count));
+        let expected = totals.expected.nonzero().into_iter().map(|(end, n)| (end.as_str(), n));
+        let running = std::iter::once((ReportedKind::Running.as_str(), totals.sums.running));
+        for (kind, count) in running.chain(ended).chain(expected).filter(|(_, count)| *count > 0) {
+            *self.counts.entry(kind).or_default() += count;
+        }
+    }
+
+    /// The newest jobs that are listed.
+    fn link(&self) -> ReportedLink<'_> {
+        ReportedLink {
+            kind: self.kind,
+            backend: self.backend.as_deref(),
+            test: self.test.as_deref(),
+            file: self.file.as_deref(),
+            window: self.span.window,
+            ends: (self.span.from, self.span.to),
+            events: self.span.events,
+            older: None,
+        }
+    }
+
     fn older_url(&self) -> Option<String> {
-        let (from, to) = (self.span.from.to_string(), self.span.to.to_string());
-        let (older, skip) = (self.older?.to_string(), self.older_skip.to_string());
-        let is_given = self.span.window.is_none();
-        Some(address(
+        let older = Some((self.older?, self.older_skip));
+        Some(ReportedLink { older, ..self.link() }.address())
+    }
+}
+
+/// What a link of the page asks for.
+struct ReportedLink<'a> {
+    kind: Option<&'a str>,
+    backend: Option<&'a str>,
+    test: Option<&'a str>,
+    file: Option<&'a str>,
+    /// `None`: from one time to another.
+    window: Option<&'a str>,
+    ends: (Timestamp, Timestamp),
+    events: EventFilter,
+    /// Before which time, and how many of that time are skipped.
+    older: Option<(Timestamp, usize)>,
+}
+
+impl ReportedLink<'_> {
+    fn address(&self) -> String {
+        let (from, to) = (self.ends.0.to_string(), self.ends.1.to_string());
+        let (before, skip) = self.older.unzip();
+        let before = before.map(|before| before.to_string());
+        let skip = skip.filter(|skip| *skip > 0).map(|skip| skip.to_string());
+        let is_given = self.window.is_none();
+        address(
             "/reported",
             [
                 ("kind", self.kind),
-                ("backend", self.backend.as_deref()),
-                ("test", self.test.as_deref()),
-                ("file", self.file.as_deref()),
-                ("window", self.span.window),
+                ("backend", self.backend),
+                ("test", self.test),
+                ("file", self.file),
+                ("window", self.window),
                 ("from", Some(&*from).filter(|_| is_given)),
                 ("to", Some(&*to).filter(|_| is_given)),
-                ("events", Some(self.span.events.as_str())),
-                ("before", Some(&*older)),
-                ("skip", Some(&*skip).filter(|_| self.older_skip > 0)),
+                ("events", Some(self.events.as_str())),
+                ("before", before.as_deref()),
+                ("skip", skip.as_deref()),
             ],
-        ))
+        )
     }
 }
 
@@ -404,6 +465,7 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
                 h1 { "Reported jobs" @if let Some(backend) = &model.backend { " of " a href=(format!("/crcr/{backend}")) { bdi { (backend) } } } }
                 span.detail { (time(model.span.from)) " – " (time(model.span.to)) " " (zone()) }
             }
+            (controls(model))
             p.detail {
                 @match model.asked {
                     None => "All",
@@ -422,6 +484,50 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
             @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older" } } }
         },
     )
+}
+
+fn controls(model: &ReportedModel) -> Markup {
+    let is = |chosen: bool| chosen.then_some("true");
+    let all = ReportedLink { backend: None, test: None, file: None, ..model.link() };
+    html! {
+        nav.controls aria-label="Time span and events" {
+            span.group { @for (window, name) in [("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d")] {
+                a rel="nofollow" aria-current=[is(model.span.window == Some(window))]
+                    href=(ReportedLink { window: Some(window), ..model.link() }.address()) { (name) }
+            } }
+            // Each minute has links here that name the ends of a span. With filters of their own, they would never end.
+            @if model.span.window.is_some() {
+                span.group { @for (events, name) in EVENTS {
+                    a rel="nofollow" aria-current=[is(model.span.events == events)]
+                        href=(ReportedLink { events, ..model.link() }.address()) { (name) }
+                } }
+                @if model.backend.is_some() || model.test.is_some() {
+                    a rel="nofollow" href=(all.address()) { "All backends" @if model.test.is_some() { " and tests" } }
+                }
+            } @else { span.detail { @for (events, name) in EVENTS { @if model.span.events == events { (name) } } } }
+        }
+        @if model.test.is_none() && model.span.window.is_some() { (kinds(model)) }
+    }
+}
+
+/// How many jobs are of each kind: a link to those.
+fn kinds(model: &ReportedModel) -> Markup {
+    let link = |kind| ReportedLink { kind, ..model.link() }.address();
+    let is = |kind: Option<&str>| (model.kind == kind).then_some("true");
+    html! {
+        ul.chips aria-label="By what they came to" {
+            li.muted { a rel="nofollow" aria-current=[is(None)] href=(link(None)) { "all" } }
+            @for (kind, count) in &model.counts {
+                li.muted { a rel="nofollow" aria-current=[is(Some(kind))] href=(link(Some(kind))) {
+                    strong { (count) } " " (ReportedKind::from_name(kind).map(ReportedKind::title).unwrap_or_default())
+                } }
+            }
+            @if model.counts.contains_key(JobOutcome::TestFailed.as_str()) {
+                @let kind = ReportedKind::Upstream;
+                li.muted { a rel="nofollow" aria-current=[is(Some(kind.as_str()))] href=(link(Some(kind.as_str()))) { (kind.title()) } }
+            }
+        }
+    }
 }
 
 fn table(model: &ReportedModel) -> Markup {

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use super::test::{MAX_DAYS as MAX_TEST_DAYS, number};
-use crate::address::{Sorted, address, sort_header};
+use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::files::RepositoryFiles;
 use crate::layout::{duration, percent};
@@ -40,11 +40,13 @@ pub(crate) struct TestsQuery {
     repo: Option<String>,
     sort: Option<String>,
     show: Option<String>,
+    #[schemars(with = "Option<u64>")]
     days: Option<String>,
     job: Option<String>,
     branches: Option<String>,
     q: Option<String>,
     owner: Option<String>,
+    #[schemars(with = "Option<u64>")]
     page: Option<String>,
 }
 
@@ -257,13 +259,21 @@ pub(crate) async fn search_owners(
     Ok(hits)
 }
 
-/// For each repository that ran a test with `text` in its name in the last 30 days, the path and the name of the page
-/// of these tests.
+/// For each repository, the path and the name of the page of the only test with this name, and of that of the tests with
+/// `text` in their name that ran in the last 30 days.
 pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)>, PageError> {
     let mut hits = vec![];
     for repository in searched_repositories(hud).await? {
-        let query = of_a_month(hud, &repository, Some(text.to_owned()), 1);
-        if !hud.results.test_stats(&query).await?.is_empty() {
+        let named = hud.results.tests_named(&repository, text, 2).await?;
+        let only = if let [test] = &*named { Some(test) } else { None };
+        if let Some(test) = only {
+            let name = full_name(&test.suite, &test.classname, &test.name);
+            hits.push((address::test(&repository, test.test_id), format!("{repository}: {name}")));
+        }
+        let query = of_a_month(hud, &repository, Some(text.to_owned()), 2);
+        let listed = hud.results.test_stats(&query).await?.len();
+        // A list of nothing but that test tells no more.
+        if listed > usize::from(only.is_some()) {
             let path = month_address(&repository, ("q", text));
             hits.push((path, format!("{repository}: tests with {text}")));
         }

@@ -89,6 +89,16 @@ async fn forms_keep_the_order_and_the_filters_that_they_do_not_ask_for() {
             &*format!("/crcr/{AURORA}"),
             vec![("heads", "all"), ("rows", "failing"), ("q", "build"), ("events", "pr")],
         ),
+        (
+            "prs?before=2026-09-15T11:00:00Z&sort=-since",
+            "/prs",
+            vec![("before", "2026-09-15T11:00:00Z"), ("sort", "-since")],
+        ),
+        (
+            &*format!("hud/{UPSTREAM}/main?before=2026-09-15T11:00:00Z&rows=all&open=CI+/+a"),
+            &*format!("/hud/{UPSTREAM}/main"),
+            vec![("before", "2026-09-15T11:00:00Z"), ("rows", "all"), ("open", "CI / a")],
+        ),
     ] {
         let (_, page) = site.get(&format!("/{path}")).await;
         let (_, rest) = page.split_once(&format!("action=\"{form}\"")).expect(path);

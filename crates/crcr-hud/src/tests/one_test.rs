@@ -279,6 +279,10 @@ async fn count_of_a_message_leads_to_the_runs_that_say_it() {
     let runs = site.json(&format!("/api/v1/{path}")).await;
     assert_eq!(runs["results"].as_array().unwrap().len(), 4, "{runs}");
     assert_eq!(runs["message_id"], id);
+    let chosen = "runs=flaky&branches=default&job=linux";
+    let (_, some) = site.get(&format!("/test/acme/widgets?id=abc&days=90&{chosen}")).await;
+    let days = format!("&amp;days=7&amp;{}\">7 d</a>", chosen.replace('&', "&amp;"));
+    assert!(some.contains(&days), "{days}: {some}");
     let (status, page) = site.get("/test/acme/widgets?id=abc&days=90&message=odd").await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{page}");
     let other = site.json("/api/v1/test/acme/widgets?id=abc&days=90&message=0123").await;

@@ -229,10 +229,26 @@ async fn demoted_backend_reads_which_jobs_fail_a_criterion_and_how_it_did_at_its
 }
 
 #[tokio::test]
+async fn backend_that_is_asked_for_at_a_lower_level_was_not_demoted() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let path = format!("/crcr/{AURORA}/level");
+    let lower = "It is at L4; this is how it would do at L2.";
+    let page = site.page_with(&format!("{path}?level=L2"), lower).await;
+    assert!(!page.contains("It was at L4 until"), "{page}");
+    for own in ["", "?level=L4"] {
+        let (_, page) = site.get(&format!("{path}{own}")).await;
+        assert!(!page.contains("how it would do"), "{own}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn list_of_reported_jobs_is_empty_without_any_and_names_what_is_wrong() {
     let site = site(vec![]).await;
     let (status, page) = site.get("/reported").await;
     assert!(status == StatusCode::OK && page.contains("No such job in these days."), "{page}");
+    let chosen =
+        "aria-current=\"true\" href=\"/reported?window=7d&amp;events=pr\">Pull requests and";
+    assert!(page.contains(chosen), "{page}");
     let (_, page) = site.get("/reported?kind=test_failed").await;
     assert!(page.contains("tests failed"), "in the words of the result: {page}");
     for (wrong, name) in [

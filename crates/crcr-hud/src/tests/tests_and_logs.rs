@@ -92,6 +92,10 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     let answer = site.router.clone().oneshot(request).await.unwrap();
     let expected = "/tests?repo=acme%2Fwidgets&sort=slow&days=30&branches=all&q=class.BROK";
     assert_eq!(answer.headers()["location"], expected, "a test is found by a part of its name");
+    for name in ["tests.Class.broken", "broken"] {
+        let found = site.json(&format!("/api/v1/search?q={name}")).await;
+        assert_eq!(found["page"], "/test/acme/widgets?id=0000000000000003", "{name}: {found}");
+    }
     for (asked, said) in [("", "Nothing was asked for"), ("no_such_test", "Nothing is known")] {
         let (status, page) = site.get(&format!("/search?q={asked}")).await;
         assert!(status == StatusCode::OK && page.contains(said), "{page}");

@@ -131,13 +131,8 @@ fn cards(test: &OneTest, model: &TestModel) -> Markup {
 }
 
 fn days_links(test: &OneTest, model: &TestModel) -> Markup {
-    let link = |days: i64| {
-        let (id, days) = (hex_id(test.identity.test_id), days.to_string());
-        address(
-            &format!("/test/{}", model.repository),
-            [("id", Some(&*id)), ("days", Some(&*days))],
-        )
-    };
+    let listed = RunFilter { page: 1, ..test.listed.clone() };
+    let link = |days| test_address(test, model, days, &listed);
     html! {
         nav.controls aria-label="Time span" { span.group { @for days in [7, 30, 90] {
             a aria-current=[(model.days == days).then_some("true")] href=(link(days)) { (days) " d" }
@@ -244,8 +239,13 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
 
 /// The address of the runs of a test.
 fn runs_address(test: &OneTest, model: &TestModel, chosen: &RunFilter) -> String {
+    format!("{}#runs", test_address(test, model, model.days, chosen))
+}
+
+/// The address of the page with these runs.
+fn test_address(test: &OneTest, model: &TestModel, days: i64, chosen: &RunFilter) -> String {
     let (id, days, page) =
-        (hex_id(test.identity.test_id), model.days.to_string(), chosen.page.to_string());
+        (hex_id(test.identity.test_id), days.to_string(), chosen.page.to_string());
     let runs = chosen.only_failed.then_some("failed").or(chosen.only_flaky.then_some("flaky"));
     let asked = [
         ("id", Some(&*id)),
@@ -256,7 +256,7 @@ fn runs_address(test: &OneTest, model: &TestModel, chosen: &RunFilter) -> String
         ("message", chosen.message_id.as_deref()),
         ("page", (chosen.page > 1).then_some(&*page)),
     ];
-    format!("{}#runs", address(&format!("/test/{}", model.repository), asked))
+    address(&format!("/test/{}", model.repository), asked)
 }
 
 fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {

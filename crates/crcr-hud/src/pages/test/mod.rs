@@ -47,11 +47,13 @@ const MAX_CHOICES: usize = 50;
 pub(crate) struct TestPageQuery {
     id: Option<String>,
     name: Option<String>,
+    #[schemars(with = "Option<u64>")]
     days: Option<String>,
     runs: Option<String>,
     branches: Option<String>,
     job: Option<String>,
     message: Option<String>,
+    #[schemars(with = "Option<u64>")]
     page: Option<String>,
     messages: Option<String>,
 }
