@@ -222,14 +222,14 @@ pub(crate) fn blocking_state(
     dispatches: &[DispatchFact],
     jobs: &[JobOfRecord<'_>],
     checks: &Checks,
-) -> Option<HeadState> {
+) -> Option<BackendOnHead> {
     let blocks = |sent: &&DispatchFact| hud.level_now(&sent.repo, sent.level).blocks_merge();
     let sent = newest_of_head(dispatches, head).into_iter().filter(blocks);
     let state = |sent: &DispatchFact| {
         let own = jobs.iter().filter(|job| {
             job.record.head_sha == head && job.record.repo.eq_ignore_ascii_case(&sent.repo)
         });
-        HeadState::of_head(own, sent.status, checks.get(&check_key(head, &sent.repo)))
+        BackendOnHead::of_head(own, sent.status, checks.get(&check_key(head, &sent.repo)))
     };
     sent.map(state).min()
 }

@@ -29,7 +29,7 @@ const RECENT_DISPATCHES: SignedDuration = SignedDuration::from_hours(72);
 pub(crate) struct BackendAnswer {
     pub(crate) repo: String,
     pub(crate) level: Level,
-    pub(crate) state: HeadState,
+    pub(crate) state: BackendOnHead,
     /// If it broke: what a job of it came to, or its dispatch.
     pub(crate) outcome: Option<JobOutcome>,
     /// When the first of its failures was reported, or the event was accepted.
@@ -319,9 +319,9 @@ fn answer(
     let state = BackendOnHead::of_head(own(), sent.status, check);
     let fails = own().filter(|job| state_of(job) <= BackendOnHead::Broken);
     let since = fails.map(|job| job.record.received_at).min();
-    let since = since.or(check.filter(|_| state <= HeadState::Broken).map(|check| check.at));
+    let since = since.or(check.filter(|_| state <= BackendOnHead::Broken).map(|check| check.at));
     let broke = |job: &&JobOfRecord<'_>| {
-        job.record.missing_proof.is_none() && state_of(job) == HeadState::Broken
+        job.record.missing_proof.is_none() && state_of(job) == BackendOnHead::Broken
     };
     let silent = sent.status == DispatchFactStatus::NeverStarted;
     let outcome = own().find(broke).and_then(|job| job.outcome);
@@ -330,7 +330,7 @@ fn answer(
         repo: sent.repo.clone(),
         level: sent.level,
         state,
-        outcome: outcome.filter(|_| state == HeadState::Broken),
+        outcome: outcome.filter(|_| state == BackendOnHead::Broken),
         since: since.unwrap_or(sent.enqueued_at),
     }
 }

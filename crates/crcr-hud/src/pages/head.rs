@@ -137,7 +137,7 @@ fn summary(shown: &[&PullBackend], is_merged: bool) -> Markup {
         ("running", "◐", format!("Waiting for {}", open.join(", ")))
     } else if blocking.is_empty() {
         ("muted", "–", unblocked(is_merged, "Nothing blocks", "no backend at L4 takes part"))
-    } else if with(&[HeadState::Skipped]).len() == blocking.len() {
+    } else if with(&[BackendOnHead::Skipped]).len() == blocking.len() {
         ("muted", "–", unblocked(is_merged, "Nothing blocks", "no backend at L4 ran"))
     } else if blocking.iter().all(|backend| backend.is_decided) {
         let text = "every backend at L4 has ended, and none failed";

@@ -427,7 +427,7 @@ fn name(backend: &BackendRow, query: &str) -> Markup {
 }
 
 /// Whether it meets its level, with each criterion that isn't met, and how near the next level is.
-fn standing_cell(backend: &BackendRow, events: EventFilter) -> Markup {
+fn standing_cell(backend: &BackendRow, events: ShownEvents) -> Markup {
     let (glyph, class, word) = standing_parts(backend.standing);
     let has_criteria = !backend.failing.is_empty() || backend.next_level.is_some();
     let reviewed = backend.reviewed_from.zip(backend.reviewed_to).filter(|_| has_criteria);
@@ -444,13 +444,13 @@ fn standing_cell(backend: &BackendRow, events: EventFilter) -> Markup {
             span.detail {
                 "over " (counted((to.duration_since(from).as_hours() / 24).unsigned_abs(), "day", "days"))
                 // The rates beside it are of nightly runs.
-                @if events == EventFilter::Nightly { " of pull requests and pushes" }
+                @if events == ShownEvents::Nightly { " of pull requests and pushes" }
             }
         }
     }
 }
 
-fn row(backend: &BackendRow, query: &str, events: EventFilter) -> Markup {
+fn row(backend: &BackendRow, query: &str, events: ShownEvents) -> Markup {
     let worth = &backend.worth;
     let values = [
         standing_cell(backend, events),

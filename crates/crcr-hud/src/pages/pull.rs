@@ -19,7 +19,7 @@ use crate::address;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_of, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend, blocking_state, checks_of_heads};
-use crate::model::head_state::HeadState;
+use crate::model::head_state::BackendOnHead;
 use crate::query::given;
 use crate::view::View;
 
@@ -73,7 +73,7 @@ pub(crate) struct PullHead {
     /// When it was first heard of.
     pub(crate) at: Timestamp,
     /// The worst of what the backends at L4 say of it; `None` if none of them was told of it.
-    pub(crate) state: Option<HeadState>,
+    pub(crate) state: Option<BackendOnHead>,
 }
 
 pub(crate) async fn build(

@@ -15,7 +15,7 @@ use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, duration, time, zone};
 use crate::model::days::{day_tallies, facts, reports_by_day};
-use crate::query::{EventFilter, TimeQuery, TimeSpan, given, parse_time};
+use crate::query::{ShownEvents, TimeQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 /// Rows on a page. Rows of the same moment aren't parted: one event is dispatched to many backends.

@@ -20,7 +20,7 @@ use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_parameter};
 use crate::layout::{ago, commit_of, external_link, outcome, outcome_parts, time, zone};
 use crate::model::days::{blame, day_tallies, facts};
-use crate::query::{EventFilter, TimeQuery, TimeSpan, given, parse_time};
+use crate::query::{ShownEvents, TimeQuery, TimeSpan, given, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 100;
@@ -376,7 +376,7 @@ struct ReportedLink<'a> {
     /// `None`: from one time to another.
     window: Option<&'a str>,
     ends: (Timestamp, Timestamp),
-    events: EventFilter,
+    events: ShownEvents,
     /// Before which time, and how many of that time are skipped.
     older: Option<(Timestamp, usize)>,
 }

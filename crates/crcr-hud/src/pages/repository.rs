@@ -481,7 +481,7 @@ fn criteria_summary(model: &LevelReview, span: &TimeSpan) -> Markup {
                 // The cards above are of the page's span.
                 span.detail {
                     (time(review.from)) " to " (time(review.to)) " " (zone())
-                    @if span.events == EventFilter::Nightly { " of pull requests and pushes" }
+                    @if span.events == ShownEvents::Nightly { " of pull requests and pushes" }
                 }
                 a href=(evidence_path(review, span)) { "Evidence" }
             }
