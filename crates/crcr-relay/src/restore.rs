@@ -55,53 +55,57 @@ pub struct ResumedWork {
     pub without_body: usize,
 }
 
-/// Marks a store as put back to what it was at `backup_at`. No relay may use it. Doing it again changes nothing.
+/// Marks a store as put back to what it was at `backup_at`. No relay may use it. A repeat sends again what was sent since:
+/// the store may have been put back to the same backup a second time, which can't be told from its records.
 pub async fn mark_restored(
     store: &dyn StateStore,
     backup_at: Timestamp,
     now: Timestamp,
 ) -> Result<ResumedWork, StoreError> {
-    let known: Versioned<RestoreRecord> = read_record(store, state_records::restore_key()).await?;
-    let is_same = |before: &RestoreRecord| before.backup_at == backup_at;
-    let record = match known.value.filter(is_same) {
-        Some(before) => before,
-        None => {
-            let record = RestoreRecord { backup_at, restored_at: now };
-            let mut batch = WriteBatch::default();
-            batch.update(&known, &record, now + limits::RESTORE_MEMORY);
-            commit(store, batch, now).await?;
-            record
-        }
-    };
+    let record = RestoreRecord { backup_at, restored_at: now };
+    remember(store, &record).await?;
     forget_progress(store, backup_at, now).await?;
-    // Events that GitHub delivers again can replace these before they are sent.
-    let due_at = record.restored_at + limits::RESTORE_PAUSE;
-    let mut resumed = ResumedWork::default();
+    // Sweeps put further dispatches into the queue, which aren't those that were waiting.
+    let mut resumed =
+        ResumedWork { waiting: let_wait(store, now).await?, ..ResumedWork::default() };
     for state in [TaskState::Ready, TaskState::Leased] {
-        for task in store.tasks(Some(state), limits::MAX_DEAD_TASKS).await? {
-            let is_ours = [TaskKind::DISPATCH, TaskKind::SWEEP].contains(&task.kind().as_str());
-            if !is_ours {
+        for key in store.task_keys(TaskKind::SWEEP, state).await? {
+            let Some(found) = store.find_task(&key, state).await? else { continue };
+            let Ok(TaskKind::Sweep { delivery, repo }) = serde_json::from_str(&found.payload)
+            else {
                 continue;
-            }
-            let Some(found) = store.find_task(&task.key, state).await? else { continue };
-            match serde_json::from_str(&found.payload) {
-                Ok(TaskKind::Dispatch { .. }) if state == TaskState::Ready => {
-                    let tasks = vec![NewTask { due_at, ..found }];
-                    commit(store, WriteBatch { tasks, ..WriteBatch::default() }, now).await?;
-                    resumed.waiting += 1;
-                }
-                Ok(TaskKind::Sweep { delivery, repo }) => {
-                    let key = state_records::dispatch_key(&delivery, &repo);
-                    let dispatch: Versioned<Dispatch> = read_record(store, key).await?;
-                    send_again(store, &dispatch, &record, now, &mut resumed).await?;
-                }
-                _ => {}
-            }
+            };
+            let key = state_records::dispatch_key(&delivery, &repo);
+            let dispatch: Versioned<Dispatch> = read_record(store, key).await?;
+            send_again(store, &dispatch, &record, now, &mut resumed).await?;
         }
     }
     let tasks = vec![TaskKind::AfterRestore.task(now)];
     commit(store, WriteBatch { tasks, ..WriteBatch::default() }, now).await?;
     Ok(resumed)
+}
+
+async fn remember(store: &dyn StateStore, record: &RestoreRecord) -> Result<(), StoreError> {
+    let known: Versioned<RestoreRecord> = read_record(store, state_records::restore_key()).await?;
+    let mut batch = WriteBatch::default();
+    batch.update(&known, record, record.restored_at + limits::RESTORE_MEMORY);
+    commit(store, batch, record.restored_at).await
+}
+
+/// Has dispatches that wait to be sent wait longer, so that events that GitHub delivers again can replace them before.
+/// Returns how many there are.
+async fn let_wait(store: &dyn StateStore, now: Timestamp) -> Result<usize, StoreError> {
+    let mut count = 0;
+    for key in store.task_keys(TaskKind::DISPATCH, TaskState::Ready).await? {
+        let Some(found) = store.find_task(&key, TaskState::Ready).await? else { continue };
+        if !matches!(serde_json::from_str(&found.payload), Ok(TaskKind::Dispatch { .. })) {
+            continue;
+        }
+        let tasks = vec![NewTask { due_at: now + limits::RESTORE_PAUSE, ..found }];
+        commit(store, WriteBatch { tasks, ..WriteBatch::default() }, now).await?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Has the log of deliveries read back to the backup.

@@ -233,6 +233,10 @@ impl StateStore for SimulatedStore {
         self.store.count_tasks(kind).await
     }
 
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError> {
+        self.store.task_keys(kind, state).await
+    }
+
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.store.repair_times(now).await
     }

@@ -63,6 +63,7 @@ pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl AsyncFn() -> 
     leased_task_is_hidden_until_its_lease_ends(&fresh().await).await;
     batch_of_a_task_that_goes_on_is_applied_only_while_its_lease_lasts(&fresh().await).await;
     tasks_are_counted_by_kind(&fresh().await).await;
+    keys_of_a_kind_are_listed_by_state(&fresh().await).await;
     task_enqueued_while_leased_comes_back(&fresh().await).await;
     postponed_task_has_not_failed(&fresh().await).await;
     failures_are_counted_and_dead_tasks_wait(&fresh().await).await;
@@ -260,6 +261,21 @@ async fn tasks_are_counted_by_kind(store: &dyn StateStore) {
     lease(store, 0).await;
     for (kind, count) in [("a", 2), ("ab", 1), ("x", 0)] {
         assert_eq!(store.count_tasks(kind).await.unwrap(), count, "{kind}");
+    }
+}
+
+async fn keys_of_a_kind_are_listed_by_state(store: &dyn StateStore) {
+    let keyed = |parts: &[&str], due| NewTask { key: StoreKey::new(parts), ..task("", "l", due) };
+    let tasks = [(&["a", "y"][..], 0), (&["a", "x"], 5), (&["a", "z"], 0), (&["ab", "x"], 0)];
+    enqueue(store, tasks.map(|(parts, due)| keyed(parts, due)).to_vec(), 0).await;
+    assert_eq!(store.task_keys("a", TaskState::Leased).await.unwrap(), [""; 0]);
+    lease(store, 0).await;
+    for (state, keys) in [
+        (TaskState::Ready, &[r#"["a","x"]"#][..]),
+        (TaskState::Leased, &[r#"["a","y"]"#, r#"["a","z"]"#]),
+        (TaskState::Dead, &[]),
+    ] {
+        assert_eq!(store.task_keys("a", state).await.unwrap(), keys, "{state:?}");
     }
 }
 

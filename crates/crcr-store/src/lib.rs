@@ -70,6 +70,11 @@ impl StoreKey {
     }
 }
 
+/// What the keys that start with `kind` have in common, if they have further parts.
+pub(crate) fn start_of_keys(kind: &str) -> String {
+    format!("{},", StoreKey::new(&[kind]).as_str().trim_end_matches(']'))
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
     /// 1 for a new record; each change adds 1.
@@ -161,6 +166,10 @@ pub trait StateStore: Send + Sync {
 
     /// How many tasks there are, in any state, whose key starts with `kind`.
     async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError>;
+
+    /// The keys of all tasks in `state` whose key starts with `kind`, sorted. However many others there are, they hide
+    /// none.
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError>;
 
     /// Whether results are read from this store itself. If not, the facts of a batch wait in the
     /// outbox, which is as durable as the rest of the batch.

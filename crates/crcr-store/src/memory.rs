@@ -12,7 +12,7 @@ use crate::task::{LaneRoom, Turns};
 use crate::{
     BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, PendingCommit,
     QueueDepth, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome, TaskSettlement,
-    TaskState, TaskView, WriteBatch,
+    TaskState, TaskView, WriteBatch, start_of_keys,
 };
 
 #[derive(Default)]
@@ -416,10 +416,19 @@ impl StateStore for MemoryStore {
     }
 
     async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError> {
-        let key = StoreKey::new(&[kind]);
-        let start = format!("{},", key.as_str().trim_end_matches(']'));
+        let start = start_of_keys(kind);
         let tables = self.tables.lock();
         Ok(tables.tasks.keys().filter(|key| key.starts_with(&start)).count() as u64)
+    }
+
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError> {
+        let start = start_of_keys(kind);
+        let tables = self.tables.lock();
+        let wanted = tables
+            .tasks
+            .iter()
+            .filter(|(key, task)| task.state == state && key.starts_with(&start));
+        Ok(wanted.map(|(key, _)| key.clone()).collect())
     }
 
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {

@@ -438,6 +438,12 @@ impl StateStore for StoreClient {
         self.shared.read(self.number, ask)
     }
 
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError> {
+        let kind = kind.to_owned();
+        let ask = async move |store: &dyn StateStore| store.task_keys(&kind, state).await;
+        self.shared.read(self.number, ask)
+    }
+
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
         let now = in_millis(now);
         self.shared

@@ -35,7 +35,7 @@ use crate::task::Turns;
 use crate::{
     BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OUTBOX_BYTES,
     OutboxEntry, PendingCommit, QueueDepth, SetInsert, StateStore, StoreError, StoreHealth,
-    StoreKey, StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of,
+    StoreKey, StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of, start_of_keys,
 };
 
 /// Batches that may wait for the writer. When there are more, callers wait.
@@ -443,6 +443,25 @@ impl StateStore for RedisStore {
         read.cmd("SCARD").arg(self.key(&format!("kind:{kind}")));
         let (count,) = self.connection.query(&read).await?;
         Ok(count)
+    }
+
+    /// Without the set that has the tasks of a kind, whose members the relay's user may not be allowed to read.
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError> {
+        let start = start_of_keys(kind);
+        let mut read = pipe();
+        read.cmd("ZRANGE").arg(self.key(&format!("tasks:{}", state_name(state)))).arg(0).arg(-1);
+        let (ids,): (Vec<String>,) = self.connection.query(&read).await?;
+        let mut found = vec![];
+        for ids in ids.chunks(TASKS_AT_ONCE) {
+            let mut read = pipe();
+            for id in ids {
+                read.cmd("HGET").arg(self.key(&format!("task:{id}"))).arg("key");
+            }
+            let keys: Vec<Option<String>> = self.connection.query(&read).await?;
+            found.extend(keys.into_iter().flatten().filter(|key| key.starts_with(&start)));
+        }
+        found.sort();
+        Ok(found)
     }
 
     fn stores_facts(&self) -> bool {

@@ -39,6 +39,7 @@ use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OUTBOX_BYTES, OutboxEntry, PendingCommit, QueueDepth,
     StateStore, StoreError, StoreHealth, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
+    start_of_keys,
 };
 
 /// Operations that may wait for the writer. When there are more, callers wait.
@@ -422,13 +423,23 @@ impl StateStore for SqliteStore {
     }
 
     async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError> {
-        // Keys are JSON lists: the first part ends with `,`, and `-` is the next character after it.
-        let key = StoreKey::new(&[kind]);
-        let start = key.as_str().trim_end_matches(']').to_owned();
+        let range = range_of_keys(kind);
         self.read_slowly(move |connection| {
             connection
                 .prepare_cached("SELECT count(*) FROM task WHERE key >= ?1 AND key < ?2")?
-                .query_row([format!("{start},"), format!("{start}-")], |row| unsigned(row, 0))
+                .query_row(range, |row| unsigned(row, 0))
+        })
+        .await
+    }
+
+    async fn task_keys(&self, kind: &str, state: TaskState) -> Result<Vec<String>, StoreError> {
+        let [start, end] = range_of_keys(kind);
+        self.read_slowly(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT key FROM task WHERE key >= ?1 AND key < ?2 AND state = ?3 ORDER BY key",
+            )?;
+            let wanted = params![start, end, state_column(state)];
+            statement.query_map(wanted, |row| row.get(0))?.collect()
         })
         .await
     }
@@ -529,6 +540,14 @@ fn row_limit(limit: usize) -> i64 {
 /// A column that is never negative.
 fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
+}
+
+/// The first of the keys that start with `kind`, and what follows the last one. Keys are JSON lists: the first part ends
+/// with `,`, and `-` is the next character after it.
+fn range_of_keys(kind: &str) -> [String; 2] {
+    let start = start_of_keys(kind);
+    let end = format!("{}-", start.trim_end_matches(','));
+    [start, end]
 }
 
 fn state_column(state: TaskState) -> i64 {

@@ -126,6 +126,41 @@ async fn dispatch_that_waited_at_the_backup_waits_for_what_github_delivers_again
     assert!(world.dispatched().contains(&"acme/two".to_owned()));
 }
 
+/// A server that lost its data twice was put back to the same snapshot.
+#[tokio::test]
+async fn second_restore_to_the_same_time_sends_again_what_was_sent_in_between() {
+    let (world, _) = World::new().await.opened("acme/four").await;
+    let backup = world.backup();
+    let backup_at = backup.1;
+    world.later(Duration::from_secs(60));
+    let (world, first) = world.restore(backup, &[]).await;
+    assert_eq!(first.sent_again, 3, "those that owe a report");
+    world.work_after(limits::RESTORE_PAUSE).await;
+    assert_eq!(world.dispatched().len(), 3);
+    world.later(Duration::from_secs(60));
+    let (store, now) = (world.relay.store.as_ref(), world.relay.now());
+    let second = mark_restored(store, backup_at, now).await.unwrap();
+    assert_eq!((second.sent_again, second.waiting), (3, 0));
+    let record = RestoreRecord::read(store).await.unwrap();
+    assert_eq!(record, Some(RestoreRecord { backup_at, restored_at: now }));
+    world.work_after(limits::RESTORE_PAUSE).await;
+    assert_eq!(world.dispatched().len(), 3);
+}
+
+/// While the results were away, webhooks waited to be kept. Sweeps are due later than all of them.
+#[tokio::test]
+async fn open_dispatches_are_sent_again_however_many_other_tasks_wait_before_them() {
+    const MANY: &str = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n <= 100000)
+         INSERT INTO task (key, lane, payload, state, due_at, created_at)
+         SELECT '[\"keep_webhook\",\"' || n || '\"]', 'keep', '', 0, 0, 0 FROM numbers";
+    let (world, _) = World::new().await.opened("acme/four").await;
+    world.sql(MANY);
+    let backup = world.backup();
+    world.later(HOUR);
+    let (_world, resumed) = world.restore(backup, &[]).await;
+    assert_eq!(resumed.sent_again, 3, "those that owe a report");
+}
+
 /// GitHub counts them as delivered.
 #[tokio::test]
 async fn webhooks_that_were_accepted_after_the_backup_are_delivered_again_and_dispatched_once() {
