@@ -220,7 +220,8 @@ fn restore_of_a_store_that_a_relay_uses_is_refused() {
     let (code, _, stderr) = place.run(&restore);
     assert!(code == 1 && stderr.contains("error[in-use]: a relay is using"), "{stderr}");
     drop(relay);
-    place.run_to(0, &restore);
+    let (stdout, _) = place.run_to(0, &restore);
+    assert!(stdout.starts_with("marked: lacks what came since 2026-11-25T09:00:00Z\n"), "{stdout}");
 }
 
 #[test]
@@ -289,6 +290,39 @@ fn two_backups_into_one_folder_leave_each_other_alone() {
     drop(other);
     place.run_to(0, &["relay", "backup", "copy"]);
     assert!(!partial.exists());
+}
+
+#[test]
+fn folder_that_is_not_left_over_from_a_backup_is_not_removed() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
+    let partial = place.folder().join("copy.partial");
+    fs::create_dir(&partial).unwrap();
+    for name in ["crcr.db", "crcr.db-wal", "notes.txt"] {
+        fs::write(partial.join(name), "kept").unwrap();
+    }
+    let (_, stderr) = place.run_to(1, &["relay", "backup", "copy"]);
+    assert!(stderr.contains("`copy.partial` has `notes.txt`"), "{stderr}");
+    assert_eq!(fs::read_dir(&partial).unwrap().count(), 3);
+    fs::remove_file(partial.join("notes.txt")).unwrap();
+    place.run_to(0, &["relay", "backup", "copy"]);
+    assert!(!partial.exists());
+}
+
+#[test]
+fn restored_store_can_be_read_by_its_user_only() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
+    place.run_to(0, &["relay", "backup", "copy"]);
+    // As from a disk whose files are open to all.
+    let copy = place.folder().join("copy/crcr.db");
+    fs::set_permissions(copy, fs::Permissions::from_mode(0o644)).unwrap();
+    place.run_to(0, &["relay", "restore", "copy", "--store", "sqlite:new/crcr.db"]);
+    let mode = |name: &str| {
+        let file = fs::metadata(place.folder().join(name)).unwrap();
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("new"), mode("new/crcr.db")), (0o700, 0o600));
 }
 
 #[test]
@@ -438,6 +472,20 @@ async fn restore_of_a_redis_that_a_relay_uses_is_refused() {
     relay.kill();
     redis.command(&["DEL", "{crcr}:relay_seen", "{crcr}:outbox_reader"]).unwrap();
     place.run_to(0, &restore);
+}
+
+/// It was started without its snapshot, whose data would come without the mark.
+#[test]
+#[ignore = "needs redis-server"]
+fn redis_without_any_data_is_not_marked_as_restored() {
+    let redis = RedisServer::start(RedisSettings::default()).unwrap();
+    let place = Place::new(&[], "L1: []\n").on_redis(&redis);
+    let restore = ["relay", "restore", "--since", "2026-11-25T09:00Z"];
+    for _ in 0..2 {
+        let (_, stderr) = place.run_to(1, &restore);
+        assert!(stderr.contains("error[redis]: nothing is in this store"), "{stderr}");
+        assert!(stderr.contains("start it with the snapshot first"), "{stderr}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

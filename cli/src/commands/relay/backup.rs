@@ -1,5 +1,6 @@
 //! `crcr relay backup`: a folder with a checked copy of the relay's data.
 
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,7 @@ pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     let partial = partial_of(&args.folder);
     if partial.exists() {
         drop(locked(&partial)?);
+        expect_unfinished_backup(&partial)?;
         fs::remove_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
     }
     create_private(&partial).map_err(|error| folder_failure(&partial, error))?;
@@ -316,8 +318,30 @@ pub(crate) fn describe(path: &Path, name: &str) -> Result<BackupFile, Failure> {
     Ok(BackupFile { name: name.to_owned(), bytes, sha256 })
 }
 
+/// A folder of this name may be one that somebody needs.
+fn expect_unfinished_backup(partial: &Path) -> Result<(), Failure> {
+    // SQLite has further files beside a database, whose names begin like its own.
+    let is_of_backup = |name: &str| {
+        name.starts_with(STORE_FILE)
+            || name.starts_with(RESULTS_FILE)
+            || [REDIS_FILE, MANIFEST].contains(&name)
+    };
+    let names = || -> io::Result<Vec<OsString>> {
+        fs::read_dir(partial)?.map(|entry| Ok(entry?.file_name())).collect()
+    };
+    let names = names().map_err(|error| folder_failure(partial, error))?;
+    match names.iter().find(|name| !name.to_str().is_some_and(is_of_backup)) {
+        None => Ok(()),
+        Some(other) => {
+            let (folder, other) = (partial.display(), other.display());
+            let what = format!("`{folder}` has `{other}`, so it isn't left over from a backup");
+            Err(Failure::user("folder", what).hint("move it away, or name another folder"))
+        }
+    }
+}
+
 /// Makes a folder that only this user can enter: payloads of private repositories may be in it.
-fn create_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn create_private(folder: &Path) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent)?;
     }

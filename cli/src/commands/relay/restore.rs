@@ -1,6 +1,7 @@
 //! `crcr relay restore`: puts a backup back, and says what it lacks.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::backup::{
     BackupFile, BackupManifest, FORMAT, MANIFEST, REDIS_FILE, RESULTS_FILE, STORE_FILE,
-    check_snapshot, describe, folder_failure, sync_folder,
+    check_snapshot, create_private, describe, folder_failure, sync_folder,
 };
 use super::{named_results, now, open_store, store_failure, store_url};
 use crate::cli::DataFormat;
@@ -28,6 +29,8 @@ use crate::render::plural;
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// How far two machines' clocks may be apart. The relay asks for webhooks from some time before a backup on.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
+const START_WITH_SNAPSHOT: &str = "start it with the snapshot first: with `appendonly yes` it reads its file of \
+     changes instead; docs/operating/back-up.md has the steps";
 
 pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
     let (restored, resumed) = match (&args.folder, args.since) {
@@ -67,9 +70,22 @@ async fn mark_since(
         return Err(Failure::user("since", "`--since` isn't in the past"));
     }
     expect_no_relay(args, env).await?;
+    expect_data(args, env).await?;
     let store = open_store(&args.store, env).await?;
-    let restored = RestoredStore { backup_at: since, not_copied: vec![] };
+    let headline = format!("marked: lacks what came since {since:.0}");
+    let restored = RestoredStore { backup_at: since, not_copied: vec![], headline };
     Ok((restored, mark(&*store, since).await?))
+}
+
+/// What a server reads later from its snapshot would replace the mark. In SQLite, a store that isn't there can't be opened.
+async fn expect_data(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
+    let StoreUrl::Redis(url) = store_url(&args.store, env)? else { return Ok(()) };
+    let store = RedisStore::open(&url).await.map_err(store_failure)?;
+    if store.position().await.map_err(store_failure)?.sequence > 0 {
+        return Ok(());
+    }
+    let what = format!("nothing is in this store: the Redis server {url} has no data of a relay");
+    Err(Failure::user("redis", what).hint(START_WITH_SNAPSHOT))
 }
 
 /// The manifest of a backup, after a check of all its files.
@@ -128,6 +144,8 @@ async fn expect_no_relay_on(store: &RedisStore) -> Result<(), Failure> {
 struct RestoredStore {
     backup_at: Timestamp,
     not_copied: Vec<String>,
+    /// What was done, in the first line.
+    headline: String,
 }
 
 async fn mark(store: &dyn StateStore, backup_at: Timestamp) -> Result<ResumedWork, Failure> {
@@ -182,7 +200,8 @@ async fn put_back(
         }
     };
     copies.name_all()?;
-    Ok((RestoredStore { backup_at, not_copied: manifest.not_copied }, resumed))
+    let headline = format!("restored: everything until {backup_at:.0}");
+    Ok((RestoredStore { backup_at, not_copied: manifest.not_copied, headline }, resumed))
 }
 
 async fn mark_copy(path: &Path, backup_at: Timestamp) -> Result<ResumedWork, Failure> {
@@ -208,7 +227,7 @@ fn print_text(
     printer: &Printer,
 ) {
     let backup_at = restored.backup_at;
-    printer.data_line(&format!("restored: everything until {backup_at:.0}"));
+    printer.data_line(&restored.headline);
     resumed_lines(resumed).iter().for_each(|line| printer.data_line(line));
     printer.data_line(
         "webhooks since then: the relay asks GitHub for them when it starts, and `crcr relay reconcile` does it \
@@ -320,18 +339,27 @@ fn partial_of(path: &Path) -> PathBuf {
     with_end(path, ".partial")
 }
 
-fn expect_nothing_at(path: &Path) -> Result<(), Failure> {
+/// What is at the place of a database: its file, or one of those beside it.
+fn found_at(path: &Path) -> Option<PathBuf> {
     // A link is something, too, wherever it leads: the store's place may be on another disk.
     let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
-    let Some(there) = ENDS.map(|end| with_end(path, end)).into_iter().find(is_there) else {
-        return Ok(());
-    };
-    let what = format!("`{}` exists, and a restore never overwrites", there.display());
-    Err(Failure::user("exists", what)
-        .hint("stop the relay, and move that file and those beside it away"))
+    ENDS.map(|end| with_end(path, end)).into_iter().find(is_there)
 }
 
-/// Copies beside their places. Those that haven't got their names when this is dropped are removed.
+fn exists(there: &Path) -> Failure {
+    let what = format!("`{}` exists, and a restore never overwrites", there.display());
+    Failure::user("exists", what)
+}
+
+fn expect_nothing_at(path: &Path) -> Result<(), Failure> {
+    let Some(there) = found_at(path) else { return Ok(()) };
+    Err(exists(&there).hint(
+        "stop the relay first, as a restore can't notice one whose files were moved away; then move that file and \
+         those beside it away",
+    ))
+}
+
+/// Copies beside their places. When this is dropped, they have the names of their places or none.
 struct UnnamedCopies {
     places: Vec<PathBuf>,
 }
@@ -344,26 +372,70 @@ impl UnnamedCopies {
             copies.places.push(place.clone());
             // A restore that was killed may have left one, with a log that isn't this copy's.
             remove(&partial);
-            let copied = fs::create_dir_all(folder_of(&place))
-                .and_then(|()| fs::copy(folder.join(name), &partial))
-                .and_then(|_| File::options().write(true).open(&partial)?.sync_all());
+            let copied = copy_private(&folder.join(name), &partial);
             copied.map_err(|error| folder_failure(&place, error))?;
         }
         Ok(copies)
     }
 
-    /// The results come first: while the store is missing, no relay can start on half a restore.
+    /// The results come first: a relay that starts in between makes a store of its own, which is noticed then.
     fn name_all(self) -> Result<(), Failure> {
         for (done, place) in self.places.iter().enumerate() {
-            let named =
-                fs::rename(partial_of(place), place).and_then(|()| sync_folder(folder_of(place)));
-            named.map_err(|error| {
-                self.places[..=done].iter().for_each(|named| remove(named));
+            // What is at this place isn't of this restore.
+            name_copy(place).inspect_err(|_| self.remove_first(done))?;
+            sync_folder(folder_of(place)).map_err(|error| {
+                self.remove_first(done + 1);
                 folder_failure(place, error)
             })?;
         }
         Ok(())
     }
+
+    fn remove_first(&self, count: usize) {
+        self.places[..count].iter().for_each(|named| remove(named));
+    }
+}
+
+/// Gives a copy its name, unless something has got that name since the restore began: SQLite would apply the log of a
+/// store that a relay has made there to the copy.
+fn name_copy(place: &Path) -> Result<(), Failure> {
+    let taken = |there: &Path| {
+        exists(there).hint(
+            "a relay was started during the restore: stop it, move its files away, and restore again",
+        )
+    };
+    if let Some(there) = found_at(place) {
+        return Err(taken(&there));
+    }
+    link(&partial_of(place), place).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => taken(place),
+        _ => folder_failure(place, error),
+    })
+}
+
+/// Gives a file another name, which must be free: a rename would replace what is there.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    let linked = fs::hard_link(from, to);
+    let has_no_links = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+    };
+    // There, only the look right before this protects what is there.
+    if linked.as_ref().is_err_and(has_no_links) { fs::rename(from, to) } else { linked }
+}
+
+/// Copies a file so that only this user can read it, as payloads of private repositories may be in it.
+fn copy_private(from: &Path, to: &Path) -> io::Result<()> {
+    let folder = folder_of(to);
+    if !folder.is_dir() {
+        create_private(folder)?;
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut copy = options.open(to)?;
+    io::copy(&mut File::open(from)?, &mut copy)?;
+    copy.sync_all()
 }
 
 impl Drop for UnnamedCopies {
@@ -392,10 +464,7 @@ async fn open_redis(
     let found = store.position().await.map_err(store_failure)?;
     if expected.is_none_or(|expected| !found.contains(expected)) {
         let what = format!("the Redis server {url} doesn't have what this backup has");
-        return Err(Failure::user("redis", what).hint(
-            "start it with the backup's snapshot: with `appendonly yes` it reads its file of changes instead; \
-             docs/operating/back-up.md has the steps",
-        ));
+        return Err(Failure::user("redis", what).hint(START_WITH_SNAPSHOT));
     }
     Ok(store)
 }
@@ -403,6 +472,36 @@ async fn open_redis(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn store_that_a_relay_made_during_the_restore_is_neither_replaced_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (backup, new) = (folder.path().join("backup"), folder.path().join("new"));
+        fs::create_dir(&backup).unwrap();
+        for name in [RESULTS_FILE, STORE_FILE] {
+            fs::write(backup.join(name), "of the backup").unwrap();
+        }
+        let copies = || {
+            let places = [RESULTS_FILE, STORE_FILE].map(|name| (name, new.join(name)));
+            UnnamedCopies::new(&backup, places.to_vec()).unwrap()
+        };
+        let count = || fs::read_dir(&new).unwrap().count();
+        for end in ["", "-wal"] {
+            let copies = copies();
+            let own = with_end(&new.join(STORE_FILE), end);
+            fs::write(&own, "of the relay").unwrap();
+            let failure = copies.name_all().unwrap_err();
+            assert_eq!(failure.code(), "exists");
+            assert!(failure.help().unwrap().starts_with("a relay was started"), "{failure:?}");
+            assert_eq!(fs::read_to_string(&own).unwrap(), "of the relay");
+            fs::remove_file(&own).unwrap();
+            assert_eq!(count(), 0, "the restore left something behind");
+        }
+        let linked = link(&backup.join(STORE_FILE), &backup.join(RESULTS_FILE));
+        assert_eq!(linked.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        copies().name_all().unwrap();
+        assert_eq!(count(), 2);
+    }
 
     #[test]
     fn one_dispatch_is_spoken_of_in_the_singular() {
