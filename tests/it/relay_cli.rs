@@ -1,5 +1,6 @@
 //! `crcr relay`: the server as a process, and its subcommands.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
@@ -377,6 +378,25 @@ async fn serve_listens_on_free_ports_and_stops_on_sigterm() {
     assert!(place.log().contains("stopped; open work continues"), "{}", place.log());
     assert!(place.log().contains(r#""setting":"MAX_CLEANUP_WORKERS""#), "{}", place.log());
     assert!(reqwest::get(relay.url.join("healthz").unwrap()).await.is_err(), "it is gone");
+}
+
+/// Its file was deleted, or it looks at another place than before.
+#[tokio::test]
+async fn relay_says_that_its_store_is_new_and_not_that_a_known_one_is() {
+    let place = place();
+    let told = || place.log().matches("the store is new and empty").count();
+    for (deleted, expected) in [(false, 1), (false, 1), (true, 2)] {
+        if deleted {
+            for end in ["", "-wal", "-shm"] {
+                // The last connection may have removed it.
+                let _ = fs::remove_file(place.folder().join(format!("crcr.db{end}")));
+            }
+        }
+        let mut relay = place.serving().await;
+        relay.kill();
+        assert_eq!(told(), expected, "{}", place.log());
+    }
+    assert!(place.log().contains(r#""store":"sqlite:crcr.db""#), "{}", place.log());
 }
 
 /// Programs that collect logs read JSON only, such as the CloudWatch filter of deploy/terraform/alarms.tf.

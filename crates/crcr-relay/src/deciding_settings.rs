@@ -5,6 +5,7 @@ use crcr_store::{StoreError, Versioned, WriteBatch};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::config::StoreUrl;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::{limits, state_records};
@@ -27,6 +28,15 @@ pub(crate) async fn evaluated_again_at(relay: &Relay) -> Result<Option<Timestamp
         relay.read_record(state_records::settings_changed_key()).await?;
     let at = changed.value.map(|at| at + limits::ROLLOUT);
     Ok(at.filter(|at| relay.now() < *at))
+}
+
+/// Every relay stores its settings when it starts, and they never expire: without them none has used this store.
+fn tell_of_new_store(store: &StoreUrl) {
+    tracing::warn!(
+        %store,
+        "the store is new and empty: it knows nothing of before. If there was one, stop the relay, and move it back or \
+         restore a backup (docs/operating/back-up.md)"
+    );
 }
 
 async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
@@ -53,6 +63,8 @@ async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
                 "settings that decide check runs have changed: open heads are evaluated"
             );
             batch.tasks.push(TaskKind::AllChecks.task(relay.now()));
+        } else {
+            tell_of_new_store(&config.store);
         }
         ((), Some(batch))
     });

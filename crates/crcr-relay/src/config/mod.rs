@@ -7,6 +7,7 @@ mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub(crate) const PYTORCH_PROVIDERS: &str = "https://github.com/pytorch/test-infr
 /// Issuers whose tokens name them without a `/` at the end.
 const USUAL_ISSUERS: [&str; 2] =
     ["https://token.actions.githubusercontent.com", "https://agent.buildkite.com"];
+
+/// What is refused of relays on several machines.
+const SQLITE_FILE: &str = "SQLite is a file of one machine";
 
 /// Settings of the deployed relay that have no effect here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
@@ -171,6 +175,16 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// `redis://…` or `rediss://…`.
     Redis(RedisUrl),
+}
+
+/// Without a password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Redis(url) => url.fmt(f),
+        }
+    }
 }
 
 /// A setting that is missing, invalid, or doesn't work.
@@ -423,26 +437,30 @@ impl Settings<'_> {
                  or sqlite:PATH when all relays run on one machine"
                     .to_owned(),
             ),
-            Ok(results @ Some(ResultsUrl::Sqlite(_))) => self.file(NAME, results),
+            Ok(results @ Some(ResultsUrl::Sqlite(_))) => self.file(NAME, SQLITE_FILE, results),
             Ok(results) => Some(results),
             Err(what) => self.invalid(NAME, what),
         }
     }
 
-    /// A file is another one on each machine: the relays there would know nothing of each other's webhooks.
-    fn file<T>(&mut self, name: &str, file: T) -> Option<T> {
+    /// A file is another one on each machine: the relays there would know nothing of each other's webhooks. `what` says what
+    /// it is.
+    fn file<T>(&mut self, name: &str, what: &str, file: T) -> Option<T> {
         if self.get("CRCR_SEVERAL_MACHINES").as_deref() != Some("on") {
             return Some(file);
         }
-        let what =
-            "SQLite is a file of one machine, and by CRCR_SEVERAL_MACHINES there are several";
-        self.invalid(name, what.to_owned())
+        self.invalid(name, format!("{what}, and by CRCR_SEVERAL_MACHINES there are several"))
     }
 
     fn archive(&mut self) -> Option<Option<String>> {
-        match self.get("CRCR_ARCHIVE") {
+        const NAME: &str = "CRCR_ARCHIVE";
+        match self.get(NAME) {
             Some(url) if !ObjectStore::is_url(&url) => {
-                self.invalid("CRCR_ARCHIVE", ObjectStoreError::Url.to_string())
+                self.invalid(NAME, ObjectStoreError::Url.to_string())
+            }
+            Some(url) if url.starts_with("file:") => {
+                let what = "the archive is a folder of one machine, which lacks the webhooks and logs of the others";
+                self.file(NAME, what, Some(url))
             }
             archive => Some(archive),
         }
@@ -521,7 +539,7 @@ impl Settings<'_> {
         const NAME: &str = "CRCR_STORE";
         let Some(text) = self.get(NAME) else {
             let Some(endpoint) = self.get("REDIS_ENDPOINT") else {
-                return self.file(NAME, StoreUrl::Sqlite("crcr.db".into()));
+                return self.file(NAME, SQLITE_FILE, StoreUrl::Sqlite("crcr.db".into()));
             };
             let login = self.get("REDIS_LOGIN");
             // Lambda sets the variable, and there the deployed relay uses TLS.
@@ -533,7 +551,9 @@ impl Settings<'_> {
             return self.valid(NAME, RedisUrl::parse(&text)).map(StoreUrl::Redis);
         }
         match text.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => self.file(NAME, StoreUrl::Sqlite(path.into())),
+            Some(path) if !path.is_empty() => {
+                self.file(NAME, SQLITE_FILE, StoreUrl::Sqlite(path.into()))
+            }
             _ => self.invalid(NAME, "expected sqlite:PATH, rediss://… or redis://…".to_owned()),
         }
     }

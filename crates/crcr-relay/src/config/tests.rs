@@ -161,6 +161,11 @@ fn relays_on_several_machines_share_no_file() {
     assert_eq!(refused(&[redis, ("CRCR_RESULTS", "sqlite:/data/r.db")]), ["CRCR_RESULTS"]);
     let results = ("CRCR_RESULTS", "clickhouse+https://u:p@ch.test:8443/crcr");
     assert_eq!(refused(&[redis, results]), [""; 0]);
+    let folder = ("CRCR_ARCHIVE", "file:/data/archive");
+    assert_eq!(refused(&[redis, results, folder]), ["CRCR_ARCHIVE"]);
+    let bucket = ("CRCR_ARCHIVE", "s3://bucket/archive");
+    assert_eq!(refused(&[redis, results, bucket]), [""; 0]);
+    assert!(read(&[&NEEDED[..], &[folder]].concat()).is_ok(), "one machine has the whole folder");
     let odd = read(&[&NEEDED[..], &[redis, results, ("CRCR_SEVERAL_MACHINES", "yes")]].concat());
     assert_eq!(odd.unwrap_err().len(), 1);
 }
