@@ -2,6 +2,8 @@
 # that is refused, such as one with a bad signature, isn't an error of the function.
 locals {
   alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
+  # What each alarm means, where to look, and what to do: the section has the end of the alarm's name.
+  runbook = "https://github.com/pytorch/crcr/blob/main/docs/operating/alerts.md"
   alarms = {
     errors = {
       metric      = "Errors"
@@ -31,7 +33,7 @@ locals {
 resource "aws_cloudwatch_metric_alarm" "function" {
   for_each            = local.alarms
   alarm_name          = "${var.name}-relay-${each.key}"
-  alarm_description   = each.value.description
+  alarm_description   = "${each.value.description}. ${local.runbook}#${each.key}"
   namespace           = "AWS/Lambda"
   metric_name         = each.value.metric
   dimensions          = { FunctionName = aws_lambda_function.relay.function_name }
@@ -48,7 +50,7 @@ resource "aws_cloudwatch_metric_alarm" "function" {
 # The schedule calls the function every minute, so silence means that nothing is worked.
 resource "aws_cloudwatch_metric_alarm" "silent" {
   alarm_name          = "${var.name}-relay-silent"
-  alarm_description   = "The function hasn't been called for ten minutes, not even by its schedule"
+  alarm_description   = "The function hasn't been called for ten minutes, not even by its schedule. ${local.runbook}#silent"
   namespace           = "AWS/Lambda"
   metric_name         = "Invocations"
   dimensions          = { FunctionName = aws_lambda_function.relay.function_name }
@@ -62,13 +64,15 @@ resource "aws_cloudwatch_metric_alarm" "silent" {
   ok_actions          = local.alarm_actions
 }
 
-# Nothing is evicted: when memory is full, webhooks and reports get a 503.
+# Nothing is evicted: when memory is full, webhooks and reports get a 503. ElastiCache has this metric for each node only, and
+# numbers them up to num_cache_clusters.
 resource "aws_cloudwatch_metric_alarm" "state" {
-  alarm_name          = "${var.name}-state-memory"
-  alarm_description   = "Redis has used 80 % of its memory: take a larger redis_node_type"
+  for_each            = toset(["001", "002"])
+  alarm_name          = "${var.name}-state-memory-${each.key}"
+  alarm_description   = "Redis has used 80 % of its memory: take a larger redis_node_type. ${local.runbook}#state-memory"
   namespace           = "AWS/ElastiCache"
   metric_name         = "DatabaseMemoryUsagePercentage"
-  dimensions          = { ReplicationGroupId = aws_elasticache_replication_group.state.replication_group_id }
+  dimensions          = { CacheClusterId = "${aws_elasticache_replication_group.state.replication_group_id}-${each.key}" }
   statistic           = "Maximum"
   period              = 300
   evaluation_periods  = 3
@@ -94,7 +98,7 @@ resource "aws_cloudwatch_log_metric_filter" "errors" {
 
 resource "aws_cloudwatch_metric_alarm" "logged" {
   alarm_name          = "${var.name}-relay-logged-errors"
-  alarm_description   = "The relay logs errors for half an hour: docs/operating/alerts.md says what to do about each"
+  alarm_description   = "The relay logs errors for half an hour. ${local.runbook}#logged-errors"
   namespace           = "crcr"
   metric_name         = "${var.name}-relay-errors"
   statistic           = "Sum"

@@ -133,8 +133,8 @@ resource "aws_elasticache_subnet_group" "state" {
   subnet_ids = var.subnet_ids
 }
 
-# ElastiCache replicates asynchronously: a failover can lose the last second, which `/readyz` and the log say. The relay
-# then asks GitHub for the deliveries that are missing.
+# ElastiCache replicates asynchronously: a failover can lose the last second, which `/readyz` and the log say. Nothing asks
+# GitHub for the deliveries of that time by itself: docs/operating/back-up.md, "AWS Lambda", has the steps.
 resource "aws_elasticache_replication_group" "state" {
   replication_group_id       = "${var.name}-state"
   description                = "State of the relay"
@@ -151,6 +151,7 @@ resource "aws_elasticache_replication_group" "state" {
   subnet_group_name          = aws_elasticache_subnet_group.state.name
   security_group_ids         = [aws_security_group.state.id]
   snapshot_retention_limit   = 7
+  snapshot_name              = var.snapshot_name
 }
 
 # Nothing of the queue may be evicted.

@@ -49,6 +49,13 @@ variable "redis_auth_token" {
   }
 }
 
+# ElastiCache reads it only when it makes a server, so each change of it replaces the server and all its data.
+variable "snapshot_name" {
+  description = "Snapshot whose data Redis begins with, as in docs/operating/back-up.md. Keep it once it was set: without it Redis is replaced by an empty one"
+  type        = string
+  default     = null
+}
+
 variable "settings" {
   description = "Settings that aren't secret, by the names that `crcr relay serve --help` lists"
   type        = map(string)
