@@ -194,6 +194,23 @@ fn compose_file_is_valid_and_hardened() {
     assert_eq!(relay["environment"]["GITHUB_APP_ID"], "1", "relay.env isn't read");
 }
 
+/// Other containers of the machine reach what listens on every address. By default ClickHouse's image does.
+#[test]
+fn compose_has_every_store_listen_on_loopback_only() {
+    let compose: serde_yaml::Value = serde_yaml::from_str(&text("deploy/compose.yaml")).unwrap();
+    let redis = compose["services"]["redis"]["command"].as_str().unwrap();
+    assert!(redis.contains("--bind 127.0.0.1 "), "{redis}");
+    let volumes = compose["services"]["clickhouse"]["volumes"].as_sequence().unwrap();
+    let place = "/etc/clickhouse-server/config.d/docker_related_config.xml:ro";
+    let mounted = volumes.iter().find_map(|volume| volume.as_str()?.strip_suffix(place));
+    let file = mounted.unwrap().trim_start_matches("./").trim_end_matches(':');
+    let config = text(&format!("deploy/{file}"));
+    let listen = Regex::new("<listen_host>(.*?)</listen_host>").unwrap();
+    let addresses: Vec<_> =
+        listen.captures_iter(&config).map(|found| found[1].to_owned()).collect();
+    assert_eq!(addresses, ["127.0.0.1"]);
+}
+
 /// Started alone, a lock has neither volumes nor secrets, and no command for Redis.
 #[test]
 #[ignore = "needs docker-compose"]
@@ -386,6 +403,10 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
             &[values[0], values[1], "--set", "settings.HTTPS_PROXY=http://u:secret@proxy:3128"],
             "/settings/HTTPS_PROXY",
         ),
+        (
+            &[values[0], values[1], "--set", "settings.CRCR_ARCHIVE=file:/tmp/archive"],
+            "/settings/CRCR_ARCHIVE",
+        ),
         (&[values[0], values[1], "--set", "ingress.enabled=true"], "ingress.host is needed"),
         (&[values[0], values[1], "--set", "replica=3"], "replica"),
         // A rule without ports allows all.
@@ -456,6 +477,48 @@ fn alarm_of_slow_requests_measures_requests_only() {
     let metric = Regex::new(r#"metric\s+= "(\w+)""#).unwrap();
     let metrics: Vec<_> = metric.captures_iter(&alarms).map(|found| found[1].to_owned()).collect();
     assert_eq!(metrics, ["Errors", "Throttles", "UrlRequestLatency"]);
+}
+
+/// ElastiCache publishes it by node, and an alarm of anything else stays silent.
+#[test]
+fn alarm_of_memory_looks_at_each_node_of_redis() {
+    let alarms = text("deploy/terraform/alarms.tf");
+    let (_, alarm) = alarms.split_once(r#""aws_cloudwatch_metric_alarm" "state""#).unwrap();
+    let alarm = alarm.split_once("\n}").unwrap().0;
+    let main = text("deploy/terraform/main.tf");
+    let nodes = Regex::new(r"num_cache_clusters\s+= (\d+)").unwrap().captures(&main).unwrap();
+    let nodes: u32 = nodes[1].parse().unwrap();
+    let numbers: Vec<_> = (1..=nodes).map(|number| format!("\"{number:03}\"")).collect();
+    assert!(alarm.contains(&format!("toset([{}])", numbers.join(", "))), "{alarm}");
+    let id = "${aws_elasticache_replication_group.state.replication_group_id}-${each.key}";
+    assert!(alarm.contains(&format!("{{ CacheClusterId = \"{id}\" }}")), "{alarm}");
+}
+
+/// Whoever is woken up by CloudWatch gets such a page, too.
+#[test]
+fn every_alarm_of_lambda_links_its_section() {
+    let alarms = text("deploy/terraform/alarms.tf");
+    let page = text("docs/operating/alerts.md");
+    let (_, sections) = page.split_once("\n## Alarms of Lambda\n").unwrap();
+    let quoted = |pattern: &str| -> Vec<String> {
+        let pattern = Regex::new(pattern).unwrap();
+        pattern.captures_iter(&alarms).map(|found| found[1].to_owned()).collect()
+    };
+    let descriptions = quoted(r#"alarm_description\s+= "([^"]+)""#);
+    assert_eq!(descriptions.len(), alarms.matches("\"aws_cloudwatch_metric_alarm\"").count());
+    let mut linked = quoted(r#"\$\{local\.runbook\}#([a-z-]+)""#);
+    let of_function = quoted(r"(?m)^    (\w+) = \{$");
+    assert!(descriptions.iter().all(|text| text.contains("${local.runbook}#")), "{descriptions:?}");
+    linked.extend(of_function);
+    assert_eq!(linked.len(), 6, "{linked:?}");
+    for name in linked {
+        let start = format!("{name}\n");
+        let section = sections.split("\n### ").find(|section| section.starts_with(&start));
+        let section = section.unwrap_or_else(|| panic!("no section `{name}`"));
+        for part in ["**Means:**", "**Look:**", "**Do:**"] {
+            assert!(section.contains(part), "{name} doesn't say {part}");
+        }
+    }
 }
 
 /// AWS refuses any reservation in a new account.
