@@ -1,6 +1,5 @@
 //! `crcr relay`: the server as a process, and its subcommands.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
@@ -389,7 +388,7 @@ async fn relay_says_that_its_store_is_new_and_not_that_a_known_one_is() {
         if deleted {
             for end in ["", "-wal", "-shm"] {
                 // The last connection may have removed it.
-                let _ = fs::remove_file(place.folder().join(format!("crcr.db{end}")));
+                let _ = std::fs::remove_file(place.folder().join(format!("crcr.db{end}")));
             }
         }
         let mut relay = place.serving().await;
