@@ -4,7 +4,7 @@
 
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
-    CommitOutcome, NewTask, StateStore, StoreError, TaskState, Versioned, WriteBatch, read_record,
+    CommitOutcome, StateStore, StoreError, TaskState, Versioned, WriteBatch, read_record,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -65,9 +65,11 @@ pub async fn mark_restored(
     let record = RestoreRecord { backup_at, restored_at: now };
     remember(store, &record).await?;
     forget_progress(store, backup_at, now).await?;
+    let mut resumed = ResumedWork::default();
     // Sweeps put further dispatches into the queue, which aren't those that were waiting.
-    let mut resumed =
-        ResumedWork { waiting: let_wait(store, now).await?, ..ResumedWork::default() };
+    for state in [TaskState::Ready, TaskState::Leased] {
+        resumed.waiting += store.task_keys(TaskKind::DISPATCH, state).await?.len();
+    }
     for state in [TaskState::Ready, TaskState::Leased] {
         for key in store.task_keys(TaskKind::SWEEP, state).await? {
             let Some(found) = store.find_task(&key, state).await? else { continue };
@@ -90,22 +92,6 @@ async fn remember(store: &dyn StateStore, record: &RestoreRecord) -> Result<(), 
     let mut batch = WriteBatch::default();
     batch.update(&known, record, record.restored_at + limits::RESTORE_MEMORY);
     commit(store, batch, record.restored_at).await
-}
-
-/// Has dispatches that wait to be sent wait longer, so that events that GitHub delivers again can replace them before.
-/// Returns how many there are.
-async fn let_wait(store: &dyn StateStore, now: Timestamp) -> Result<usize, StoreError> {
-    let mut count = 0;
-    for key in store.task_keys(TaskKind::DISPATCH, TaskState::Ready).await? {
-        let Some(found) = store.find_task(&key, TaskState::Ready).await? else { continue };
-        if !matches!(serde_json::from_str(&found.payload), Ok(TaskKind::Dispatch { .. })) {
-            continue;
-        }
-        let tasks = vec![NewTask { due_at: now + limits::RESTORE_PAUSE, ..found }];
-        commit(store, WriteBatch { tasks, ..WriteBatch::default() }, now).await?;
-        count += 1;
-    }
-    Ok(count)
 }
 
 /// Has the log of deliveries read back to the backup.
