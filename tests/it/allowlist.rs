@@ -269,6 +269,25 @@ fn broken_file_is_reviewed_by_what_can_be_read_of_it() {
 }
 
 #[test]
+fn fork_that_promotes_where_no_rule_is_set_is_told_that_nobody_has_to_approve() {
+    let told = |event: &str, head: &str, list: &str| {
+        let args = ["allowlist", "validate", "new.yml", "--base", "old.yml"];
+        let payload = serde_json::json!({ "pull_request": {
+            "number": 7, "head": { "repo": { "full_name": head } }, "body": "",
+        } });
+        let run = Crcr::step(&args, event, &payload);
+        fs::write(run.folder().join("old.yml"), "L2: [acme/backend]\n").unwrap();
+        fs::write(run.folder().join("new.yml"), list).unwrap();
+        run.run().stderr.contains("no approval rule is set for promotions to L3 and L4")
+    };
+    let promoted = "L4: [acme/backend: alice]\n";
+    assert!(told("pull_request", "stranger/upstream", promoted));
+    assert!(!told("pull_request", "acme/upstream", promoted));
+    assert!(!told("pull_request_target", "stranger/upstream", promoted));
+    assert!(!told("pull_request", "stranger/upstream", "L2: [acme/backend, acme/other]\n"));
+}
+
+#[test]
 fn reason_is_in_the_pull_requests_description_however_long_that_is() {
     let told = |body: String, reason: &str| {
         let args = ["allowlist", "validate", "new.yml", "--base", "old.yml", "--format", "json"];

@@ -361,6 +361,31 @@ fn jobs_that_check_out_upstream_code_have_no_token_and_write_no_cache() {
     assert!(seen >= 6, "{seen}");
 }
 
+/// GitHub gives a fork's run of `pull_request` no variable of the repository or the organization: what one turns on would
+/// be off there, and nobody told.
+#[test]
+fn no_workflow_of_pull_requests_reads_a_variable() {
+    let variable = Regex::new(r"\bvars[.\[]").unwrap();
+    let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
+    all.extend(documented());
+    let mut seen = 0;
+    for (path, text) in all {
+        let value = yaml(&path, &text);
+        let started_by = |name: &str| match &value["on"] {
+            Value::String(event) => event == name,
+            Value::Sequence(events) => events.iter().any(|event| event == name),
+            events => events.get(name).is_some(),
+        };
+        if ["pull_request", "pull_request_review"].into_iter().any(started_by) {
+            // Without the comments.
+            let shown = serde_yaml::to_string(&value).unwrap();
+            assert!(!variable.is_match(&shown), "{path}: {shown}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 5, "{seen}");
+}
+
 #[test]
 fn artifact_token_is_passed_to_one_step_only() {
     let mut steps_with_token = 0;

@@ -154,6 +154,31 @@ fn allowlist_elsewhere_is_named_in_both_workflows() {
     assert!(ran.stderr.contains("isn't a path below this repository"), "{}", ran.report());
 }
 
+/// A fork's pull request gets no variables, so a rule that is one would be off exactly there.
+#[test]
+fn address_of_the_hud_and_the_label_of_approval_are_written_into_the_workflow() {
+    let clone = Clone::new();
+    let review = |args: &[&str]| clone.init(&[&["allowlist-review"], args].concat()).run();
+    let ran = review(&[]).expect_code(0);
+    assert!(ran.stderr.contains("nobody has to approve promotions to L3 and L4"), "{}", ran.report());
+    let (hud, label) = ("https://hud.example.com", "it's: approved");
+    let ran = review(&["--force", "--hud", hud, "--approval-label", label]).expect_code(0);
+    assert!(ran.stderr.contains("create the label `it's: approved`"), "{}", ran.report());
+    let text = clone.read("allowlist-review.yml");
+    assert!(!text.contains("vars."), "{text}");
+    let workflow: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!(workflow["env"]["HUD"], "https://hud.example.com/");
+    assert_eq!(workflow["env"]["APPROVAL_LABEL"], label);
+    let steps = workflow["jobs"]["validate"]["steps"].as_sequence().unwrap();
+    let with = steps.iter().map(|step| &step["with"]).find(|with| with.get("base").is_some());
+    let with = with.unwrap();
+    assert_eq!(with["results"], "${{ env.HUD }}");
+    assert_eq!(with["approval-label"], "${{ env.APPROVAL_LABEL }}");
+    for wrong in ["hud.example.com", "http://hud.example.com", "https://a:b@hud.example.com"] {
+        review(&["--hud", wrong, "--stdout"]).expect_code(2);
+    }
+}
+
 #[test]
 fn fork_build_uses_the_default_branch_that_the_server_names() {
     let clone = Clone::new();
@@ -307,6 +332,7 @@ fn values_that_are_evaluated_or_break_lines_are_refused() {
         ["downstream", "--runner", "${{ github.token }}"],
         ["fork-build", "--default-branch", "a\nb: c"],
         ["test-stats", "--workflow", "a\u{7}"],
+        ["allowlist-review", "--approval-label", "${{ github.token }}"],
     ] {
         let ran = clone.init(&args).run().expect_code(2);
         assert!(ran.stderr.contains("error[init-value]"), "{}", ran.report());
@@ -396,7 +422,8 @@ fn every_written_workflow_passes_actionlint_and_zizmor() {
         "--s3-bucket",
         "1e3",
     ]);
-    run(&["allowlist-review", "--file", "ci/a+b: c.yml"]);
+    let literals = ["--hud", "https://hud.example.com", "--approval-label", "a: b"];
+    run(&[&["allowlist-review", "--file", "ci/a+b: c.yml"], &literals[..]].concat());
     run(&["test-stats", "--workflow", "it's: \"quoted\" #1", "--workflow", "*"]);
     let labels = "self-hosted-runner: {labels: ['3.5']}\n";
     fs::write(clone.folder.path().join(".github/actionlint.yaml"), labels).unwrap();

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
+use crcr_github::SecureUrl;
 
 use super::allowlist::DEFAULT_FILE;
 use super::number;
@@ -174,6 +175,7 @@ pub struct AwsArgs {
 const ALLOWLIST_REVIEW_EXAMPLES: &str = "\
 Examples:
   crcr init allowlist-review
+  crcr init allowlist-review --hud https://hud.example.com --approval-label crcr-approved
   crcr init allowlist-review --file ci/allowlist.yml --dry-run";
 
 #[derive(Debug, Clone, Args)]
@@ -181,6 +183,12 @@ pub struct AllowlistReviewArgs {
     /// Path of the allowlist
     #[arg(long, value_name = "PATH", default_value = DEFAULT_FILE)]
     pub file: String,
+    /// Address of the HUD whose results are the evidence for changes of level
+    #[arg(long, value_name = "URL")]
+    pub hud: Option<SecureUrl>,
+    /// Label that promotions to L3 and L4 need
+    #[arg(long, value_name = "LABEL")]
+    pub approval_label: Option<String>,
     #[command(flatten)]
     pub runner: RunnerArgs,
     #[command(flatten)]

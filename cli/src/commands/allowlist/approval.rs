@@ -10,10 +10,11 @@ use crcr_github::lookup::cache::LookupCache;
 use secrecy::SecretString;
 
 use crate::cli::allowlist::{ApprovalArgs, ApprovalTeam};
-use crate::commands::github;
+use crate::commands::{github, oidc};
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::runner::Runner;
 
 /// Adds a finding for each promotion to L3 or L4 that isn't approved, and for `events` there that begin check runs. Does
 /// nothing without a rule, and asks GitHub only if there is such a change.
@@ -25,21 +26,7 @@ pub async fn review(
     head: &mut ParseOutcome,
     (env, printer): (&Env, &Printer),
 ) -> Result<(), Failure> {
-    let promoted: Vec<(RepoName, &str)> = changes(base, &head.policy, renames)
-        .iter()
-        .filter_map(|change| {
-            let level = |entry: &AllowlistEntry| entry.level;
-            let after = change.after.map(level);
-            let what = if change.before.map(level) < after {
-                "goes up to"
-            } else if change.gains_check_runs() {
-                "gets check runs at"
-            } else {
-                return None;
-            };
-            (after >= Some(Level::L3)).then(|| (change.repo().clone(), what))
-        })
-        .collect();
+    let promoted = promotions(base, &head.policy, renames);
     let Some(number) = args.pull_request.filter(|_| args.has_rule() && !promoted.is_empty()) else {
         return Ok(());
     };
@@ -66,6 +53,49 @@ pub async fn review(
         head.findings.extend([finding]);
     }
     Ok(())
+}
+
+/// The entries that go up to L3 or L4, or begin check runs there, and the words for it.
+fn promotions(
+    base: &Allowlist,
+    head: &Allowlist,
+    renames: &[RepositoryRename],
+) -> Vec<(RepoName, &'static str)> {
+    changes(base, head, renames)
+        .iter()
+        .filter_map(|change| {
+            let level = |entry: &AllowlistEntry| entry.level;
+            let after = change.after.map(level);
+            let what = if change.before.map(level) < after {
+                "goes up to"
+            } else if change.gains_check_runs() {
+                "gets check runs at"
+            } else {
+                return None;
+            };
+            (after >= Some(Level::L3)).then(|| (change.repo().clone(), what))
+        })
+        .collect()
+}
+
+/// Says that nobody has to approve a fork's promotions. A rule that a workflow takes from a variable is empty there, and
+/// would be missed by nobody.
+pub fn tell_missing_rule(
+    args: &ApprovalArgs,
+    base: (&Allowlist, &[RepositoryRename]),
+    head: &ParseOutcome,
+    runner: &Runner,
+    printer: &Printer,
+) {
+    let (base, renames) = base;
+    let is_promotion = || !promotions(base, &head.policy, renames).is_empty();
+    let is_fork = || oidc::job_facts(runner).is_ok_and(|facts| facts.has_no_secrets());
+    if !args.has_rule() && is_promotion() && is_fork() {
+        printer.notice(
+            "no approval rule is set for promotions to L3 and L4: variables are empty on forks, so a workflow has to \
+             give `approval-label` as it is written",
+        );
+    }
 }
 
 /// A label or a review is enough. GitHub lets only people with triage rights set labels.

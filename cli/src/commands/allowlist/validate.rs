@@ -104,17 +104,19 @@ async fn review_change(
     renames: Option<&[RepositoryRename]>,
     (env, printer): (&Env, &Printer),
 ) -> Result<String, Failure> {
+    let runner = Runner::new(env, printer);
     let proven = renames.unwrap_or_default();
     let mut sections = changes_table(base, head, proven);
     let reason = match &args.reason {
         Some(reason) => reason.clone(),
-        None => description(&Runner::new(env, printer))?,
+        None => description(&runner)?,
     };
     let found = diff::review(base, head, renames, &reason);
     head.findings.extend(found);
     let policy = (&base.policy, proven);
     let evidence = review_level_changes(&args.evidence, None, policy, head).await?;
     sections.extend(evidence.iter().map(|shown| &*shown.markdown));
+    approval::tell_missing_rule(&args.approval, policy, head, &runner, printer);
     let (token, upstream) = (args.online.github_token.as_ref(), &args.file.upstream);
     approval::review(&args.approval, token, upstream, policy, head, (env, printer)).await?;
     Ok(sections)

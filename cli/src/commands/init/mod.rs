@@ -271,11 +271,31 @@ async fn allowlist_review(
         let constant = format!("const file = {};", serde_json::Value::from(&*file));
         comment = comment.fill(&format!("const file = '{ALLOWLIST}';"), &constant);
     }
+    for (variable, flag, value) in [
+        ("HUD", "hud", args.hud.as_ref().map(|url| url.as_str())),
+        ("APPROVAL_LABEL", "approval-label", args.approval_label.as_deref()),
+    ] {
+        let Some(value) = value else { continue };
+        check_value(flag, value)?;
+        let line = format!("  {variable}: {} #", yaml_string(value));
+        review = review.fill(&format!("  {variable}: \"\" #"), &line);
+    }
     let mut next_steps = vec![
         format!("`crcr allowlist validate {file}` shows what it would say"),
         "merge both: the comment is posted by the workflow of the default branch".to_owned(),
-        "for evidence from results, set the repository variable `CRCR_HUD_URL`".to_owned(),
     ];
+    if args.hud.is_none() {
+        let step = "for evidence from results, give `--hud URL`, or write the HUD's address below `env:`";
+        next_steps.push(step.to_owned());
+    }
+    next_steps.push(match &args.approval_label {
+        Some(label) => format!(
+            "create the label `{label}`: whoever has triage rights can approve promotions to L3 and L4 with it"
+        ),
+        None => "nobody has to approve promotions to L3 and L4 yet: give `--approval-label LABEL`, or write it \
+                 below `env:`"
+            .to_owned(),
+    });
     next_steps.extend(actionlint_labels(&args.runner));
     Ok(InitPlan::of_workflows(vec![review, comment], next_steps, here.server()))
 }

@@ -138,6 +138,11 @@ impl JobFacts {
             }
     }
 
+    /// Whether GitHub gives the run none of the repository's secrets and variables.
+    pub fn has_no_secrets(&self) -> bool {
+        self.is_fork() && self.event != TARGET
+    }
+
     /// Only runs that build what is on the default branch are trusted with its part of the cache. An event
     /// such as `repository_dispatch` or `workflow_run` has the default branch's ref, and may still build the
     /// code of a pull request.
