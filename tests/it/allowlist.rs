@@ -550,6 +550,43 @@ fn diff_compares_git_revisions() {
 }
 
 #[test]
+fn revision_is_compared_by_the_file_of_the_same_path_from_whatever_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| git(folder.path(), args);
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let list = "L2: [acme/one]\nL4: [acme/two: alice]\n";
+    git(&["init", "--quiet", "--initial-branch", "main"]);
+    write(".github/allowlist.yml", "L1: [acme/other]\n");
+    write("config/list.yml", list);
+    git(&["add", "--all"]);
+    git(&["commit", "--quiet", "--message", "list"]);
+    write("config/list.yml", &format!("# why\n{list}"));
+    write("config/new.yml", list);
+    let validate = |file: &str, below: &str, base: &str| {
+        let args = ["allowlist", "validate", file, "--base", base];
+        let dir = folder.path().join(below);
+        let run = Crcr::step(&args, "pull_request", &serde_json::json!({})).dir(&dir);
+        run.run()
+    };
+    for (file, below) in
+        [("config/list.yml", ""), ("list.yml", "config"), ("../config/list.yml", ".github")]
+    {
+        let ran = validate(file, below, "HEAD").expect_code(0);
+        assert!(ran.outputs["comment"].contains("**No effect**"), "{}", ran.report());
+    }
+    let ran = validate("config/new.yml", "", "HEAD");
+    let told = "there is no `HEAD:config/new.yml`, so every entry counts as added";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+    assert!(ran.stderr.contains("--base HEAD:.github/allowlist.yml"), "{}", ran.report());
+    let ran = validate("config/list.yml", "", "HEAD:.github/allowlist.yml");
+    assert!(ran.outputs["comment"].contains("acme/other"), "{}", ran.report());
+}
+
+#[test]
 fn printed_schema_is_a_json_schema_of_draft_7() {
     let ran = Crcr::new(&["allowlist", "schema"]).run().expect_code(0);
     let schema: Value = serde_json::from_str(&ran.stdout).unwrap();

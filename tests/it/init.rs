@@ -160,7 +160,11 @@ fn address_of_the_hud_and_the_label_of_approval_are_written_into_the_workflow() 
     let clone = Clone::new();
     let review = |args: &[&str]| clone.init(&[&["allowlist-review"], args].concat()).run();
     let ran = review(&[]).expect_code(0);
-    assert!(ran.stderr.contains("nobody has to approve promotions to L3 and L4"), "{}", ran.report());
+    assert!(
+        ran.stderr.contains("nobody has to approve promotions to L3 and L4"),
+        "{}",
+        ran.report()
+    );
     let (hud, label) = ("https://hud.example.com", "it's: approved");
     let ran = review(&["--force", "--hud", hud, "--approval-label", label]).expect_code(0);
     assert!(ran.stderr.contains("create the label `it's: approved`"), "{}", ran.report());

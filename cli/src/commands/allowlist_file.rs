@@ -21,6 +21,8 @@ pub struct AllowlistFile {
     /// As messages show it: `<stdin>`, a path or `REVISION:PATH`.
     pub name: String,
     pub bytes: Vec<u8>,
+    /// `REVISION:PATH` of the allowlist in its default place, of a revision that has it only there.
+    pub elsewhere: Option<String>,
 }
 
 impl FileArgs {
@@ -38,16 +40,16 @@ impl AllowlistFile {
                 .because(error)
                 .hint("name the file, or `-` for standard input")
         })?;
-        Ok(Self { name: shown.to_owned(), bytes })
+        Ok(Self { name: shown.to_owned(), bytes, elsewhere: None })
     }
 
-    /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. If the revision has no such
+    /// Reads `REVISION:PATH`, the allowlist of a git revision at `default_path`, or a file. If the revision has no such
     /// file, the content is empty: the change under review adds the file.
     ///
     /// A revision takes precedence over a file of the same name, which a pull request could add. A full
     /// commit hash is always a revision, even where git is missing or refuses the folder.
-    pub fn read_revision(name: &str, env: &Env) -> Result<Self, Failure> {
-        let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
+    pub fn read_revision(name: &str, default_path: &str, env: &Env) -> Result<Self, Failure> {
+        let (revision, path) = name.split_once(':').unwrap_or((name, default_path));
         let git = GitCommands::new(env).map_err(no_temporary_folder)?;
         let is_file =
             || !is_sha(revision) && Path::new(name).exists() && !git.is_revision(revision);
@@ -78,9 +80,12 @@ impl AllowlistFile {
         let stdout = child.stdout.take().expect("the output is a pipe");
         let bytes = read_bounded(stdout, MAX_BYTES)
             .map_err(|error| no_revision(format!("`{object}` can't be read")).because(error))?;
-        // The exit status doesn't matter: if git printed nothing, the revision has no such file.
-        let _ = child.wait();
-        Ok(Self { name: object, bytes })
+        // Of a file that is too large git can't print the rest, and fails, too.
+        let has_failed = !child.wait().is_ok_and(|status| status.success());
+        let is_missing = has_failed && bytes.is_empty();
+        let default = format!("{revision}:{DEFAULT_FILE}");
+        let is_elsewhere = is_missing && !name.contains(':') && git.has_object(&default);
+        Ok(Self { name: object, bytes, elsewhere: is_elsewhere.then_some(default) })
     }
 
     pub fn parse(&self, upstream: &RepoName) -> ParseOutcome {
@@ -131,6 +136,11 @@ impl GitCommands {
             .arg(format!("{revision}^{{commit}}"))
             .stdout(Stdio::null())
             .status()
+    }
+
+    fn has_object(&self, object: &str) -> bool {
+        let status = self.command(&["cat-file", "-e"]).arg(object).stdout(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
     }
 
     fn command(&self, args: &[&str]) -> Command {

@@ -82,17 +82,19 @@ impl FindingsReport<'_> {
 /// The path at which GitHub shows findings: relative to the repository that has the file. A path outside of a repository,
 /// or of a file that doesn't exist, stays as it is.
 fn repository_path(file: &str) -> Cow<'_, str> {
-    let in_repository = || {
-        let path = Path::new(file).parent()?.join(".").canonicalize().ok()?;
-        let path = path.join(Path::new(file).file_name()?);
-        if !path.exists() {
-            return None;
-        }
-        let top = path.ancestors().skip(1).find(|folder| folder.join(".git").exists())?;
-        let parts = path.strip_prefix(top).ok()?.components().map(Component::as_os_str);
-        Some(parts.map(|part| part.to_str()).collect::<Option<Vec<_>>>()?.join("/"))
-    };
-    in_repository().map_or(Cow::Borrowed(file), Cow::Owned)
+    path_in_repository(file).map_or(Cow::Borrowed(file), Cow::Owned)
+}
+
+/// The path of a file from the top of the repository that has it, if there is one.
+pub fn path_in_repository(file: &str) -> Option<String> {
+    let path = Path::new(file).parent()?.join(".").canonicalize().ok()?;
+    let path = path.join(Path::new(file).file_name()?);
+    if !path.exists() {
+        return None;
+    }
+    let top = path.ancestors().skip(1).find(|folder| folder.join(".git").exists())?;
+    let parts = path.strip_prefix(top).ok()?.components().map(Component::as_os_str);
+    Some(parts.map(|part| part.to_str()).collect::<Option<Vec<_>>>()?.join("/"))
 }
 
 /// `1 error`, `2 errors`.

@@ -12,7 +12,7 @@ use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
 use super::approval;
-use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
+use crate::cli::allowlist::{DEFAULT_FILE, DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 use crate::commands::levels::reviewer::LevelReviewer;
 use crate::env_vars::Env;
@@ -25,8 +25,8 @@ pub(crate) const UNREADABLE_BASE: &str = "the base has errors, so it isn't known
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
-    let base = AllowlistFile::read_revision(&args.base, env)?.parse(&args.upstream);
-    let input = AllowlistFile::read_revision(&args.head, env)?;
+    let base = AllowlistFile::read_revision(&args.base, DEFAULT_FILE, env)?.parse(&args.upstream);
+    let input = AllowlistFile::read_revision(&args.head, DEFAULT_FILE, env)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
     // Before the review's findings: an error of these doesn't make the file unreadable.

@@ -10,12 +10,12 @@ use crcr_domain::allowlist::diff::{self, RepositoryRename};
 use super::approval;
 use super::diff::{UNREADABLE_BASE, markdown, review_level_changes};
 use super::online::{self, OnlineFindings, OnlineScope};
-use crate::cli::allowlist::{FindingsFormat, ValidateArgs};
+use crate::cli::allowlist::{DEFAULT_FILE, FindingsFormat, ValidateArgs};
 use crate::commands::allowlist_file::AllowlistFile;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::render::{FindingsReport, ListedEntries};
+use crate::render::{FindingsReport, ListedEntries, path_in_repository};
 use crate::runner::Runner;
 
 /// The description of the pull request that the run is about; empty if there is none. It is read from the event's
@@ -24,13 +24,32 @@ fn description(runner: &Runner) -> Result<String, Failure> {
     Ok(runner.event()?.pull_request.and_then(|pull| pull.body).unwrap_or_default())
 }
 
+/// Reads what `file` is compared with: of a revision, the file of the same path.
+fn read_base(
+    base: &str,
+    file: &str,
+    env: &Env,
+    printer: &Printer,
+) -> Result<AllowlistFile, Failure> {
+    let path = path_in_repository(file).filter(|_| file != "-");
+    let read = AllowlistFile::read_revision(base, path.as_deref().unwrap_or(DEFAULT_FILE), env)?;
+    if let Some(elsewhere) = &read.elsewhere {
+        printer.notice(&format!(
+            "there is no `{}`, so every entry counts as added; to compare with the other file of that revision, \
+             give `--base {elsewhere}`",
+            read.name
+        ));
+    }
+    Ok(read)
+}
+
 /// Prints the findings to stdout; in a workflow also sets outputs and writes the step summary.
 pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     let upstream = &args.file.upstream;
     let input = AllowlistFile::read(args.file.name())?;
     let mut outcome = input.parse(upstream);
     let base = match &args.base {
-        Some(base) => Some(AllowlistFile::read_revision(base, env)?.parse(upstream)),
+        Some(base) => Some(read_base(base, args.file.name(), env, printer)?.parse(upstream)),
         None => None,
     };
     let (renames, unseen_renames) =

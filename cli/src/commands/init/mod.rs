@@ -285,7 +285,8 @@ async fn allowlist_review(
         "merge both: the comment is posted by the workflow of the default branch".to_owned(),
     ];
     if args.hud.is_none() {
-        let step = "for evidence from results, give `--hud URL`, or write the HUD's address below `env:`";
+        let step =
+            "for evidence from results, give `--hud URL`, or write the HUD's address below `env:`";
         next_steps.push(step.to_owned());
     }
     next_steps.push(match &args.approval_label {

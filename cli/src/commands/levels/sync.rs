@@ -190,7 +190,11 @@ async fn read_upstream(
         Failure::user("no-allowlist", format!("`{upstream}` has no `{path}` on `{base}`"))
             .hint("name the file with `--allowlist-path`")
     })?;
-    let file = AllowlistFile { name: format!("{upstream}:{path}"), bytes: bytes.to_vec() };
+    let file = AllowlistFile {
+        name: format!("{upstream}:{path}"),
+        bytes: bytes.to_vec(),
+        elsewhere: None,
+    };
     let parsed = file.parse_valid(upstream, printer)?;
     Ok(UpstreamFile { base, base_sha, parsed })
 }
