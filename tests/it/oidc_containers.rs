@@ -86,6 +86,42 @@ fn container_of_a_fork_gets_no_keys_and_sccache_off_wins_over_its_image() {
     assert_eq!(line(&text, "SCCACHE_S3_USE_SSL"), Some("false"));
 }
 
+/// The container has the workspace elsewhere, and its user may not make a folder of the runner's name.
+#[cfg(unix)]
+#[test]
+fn container_gets_no_folder_of_this_machine_for_sccaches_disk() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = world();
+    let s3 = S3Server::start("cache").unwrap();
+    let (id, secret) = crcr_testkit::sts::key(1);
+    s3.add_key(&id, &secret);
+    let forks = |access| s3.rules(|rules| rules.anonymous = access);
+    for (run, access, version, mode) in [
+        (Run::push(), Anonymous::ReadAndList, "0.18.0", "rw"),
+        (Run::fork(), Anonymous::ReadAndList, "0.18.0", "ro"),
+        (Run::fork(), Anonymous::ReadAndList, "0.17.0", "disk"),
+        (Run::fork(), Anonymous::Nothing, "0.18.0", "off"),
+    ] {
+        forks(access);
+        let step = with_file(&world, run).arg("--sccache-dir").arg(".sccache");
+        let step = step.arg("--sccache-bucket").arg("cache").arg("--sccache-endpoint");
+        let step = step.arg(s3.url().as_str());
+        let sccache = step.folder().join("sccache");
+        fs::write(&sccache, format!("#!/bin/sh\necho sccache {version}\n")).unwrap();
+        fs::set_permissions(&sccache, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", step.folder().display());
+        let ran = step.env("PATH", &path).run().expect_code(0);
+        assert_eq!(ran.outputs["sccache-mode"], mode, "{}", ran.report());
+        assert!(ran.exported["SCCACHE_DIR"].ends_with(".sccache"), "{}", ran.report());
+        let (text, options) = (env_file(&ran), &ran.outputs["container-options"]);
+        assert_eq!(line(&text, "SCCACHE_DIR"), None, "{mode}: {text}");
+        assert!(!options.contains("SCCACHE_DIR"), "{mode}: {options}");
+        // Without any setting of the disk sccache refuses a chain with it.
+        assert!(line(&text, "SCCACHE_MULTILEVEL_CHAIN").unwrap().starts_with("disk"), "{text}");
+        assert_eq!(line(&text, "SCCACHE_LOCAL_RW_MODE"), Some("READ_WRITE"), "{mode}: {text}");
+    }
+}
+
 /// A job that goes on after the step, by `continue-on-error`, must not find the machine's identity.
 #[test]
 fn env_file_that_cannot_be_written_fails_the_step_and_hides_the_machines_identity_all_the_same() {

@@ -142,7 +142,9 @@ async fn with_bucket(
             || remote_caches(env).iter().any(|name| *name != env_vars::SCCACHE_BUCKET);
         let chain = chain.or_else(|| others.then_some("s3"));
         exports.extend(chain.map(|chain| (env_vars::SCCACHE_MULTILEVEL_CHAIN, chain.to_owned())));
-        exports.extend(disk_folder(args, runner));
+        if chain.is_some_and(|chain| chain.starts_with("disk")) {
+            exports.extend(disk_settings(Some(args), runner, container));
+        }
         let others = &env_vars::SCCACHE_REMOTE_CACHES[1..];
         debug_assert!(!others.contains(&env_vars::SCCACHE_BUCKET));
         exports.extend(without_caches(env, container, others));
@@ -207,11 +209,7 @@ fn without_bucket(
 pub fn disk_only(args: Option<&ConfigureArgs>, runner: &Runner, container: bool) -> Vec<Export> {
     let env = runner.env();
     let mut exports = vec![(env_vars::SCCACHE_MULTILEVEL_CHAIN, "disk".to_owned())];
-    exports.extend(args.and_then(|args| disk_folder(args, runner)));
-    if env.get(env_vars::SCCACHE_LOCAL_RW_MODE).is_none() {
-        // Without any setting of the disk sccache refuses the chain.
-        exports.push((env_vars::SCCACHE_LOCAL_RW_MODE, "READ_WRITE".to_owned()));
-    }
+    exports.extend(disk_settings(args, runner, container));
     exports.extend(without_caches(env, container, &env_vars::SCCACHE_REMOTE_CACHES));
     if container || env.is_defined(env_vars::SCCACHE_S3_NO_CREDENTIALS) {
         exports.push((env_vars::SCCACHE_S3_NO_CREDENTIALS, "false".to_owned()));
@@ -229,6 +227,20 @@ fn without_caches(env: &Env, container: bool, names: &[&'static str]) -> Vec<Exp
         exports.push((env_vars::SCCACHE_GHA_ENABLED, "false".to_owned()));
     }
     exports
+}
+
+/// Without any setting of the disk sccache refuses a chain with it. A container has the folder elsewhere, if at all: there
+/// sccache couldn't make one of this machine's path.
+fn disk_settings(
+    args: Option<&ConfigureArgs>,
+    runner: &Runner,
+    container: bool,
+) -> impl Iterator<Item = Export> {
+    let own = runner.env().get(env_vars::SCCACHE_LOCAL_RW_MODE);
+    let mode = own.is_none().then_some("READ_WRITE").or(own.filter(|_| container));
+    let folder = args.filter(|_| !container).and_then(|args| disk_folder(args, runner));
+    let mode = mode.map(|mode| (env_vars::SCCACHE_LOCAL_RW_MODE, mode.to_owned()));
+    folder.into_iter().chain(mode)
 }
 
 fn disk_folder(args: &ConfigureArgs, runner: &Runner) -> Option<Export> {
