@@ -20,6 +20,10 @@ pub use pattern::PathPatternError;
 use crate::paths;
 
 const MAX_DEPTH: usize = 256;
+/// Files and folders that are found by links to folders. A dozen folders with links to each other have 12! paths.
+const MAX_BEHIND_LINKS: u32 = 2_000_000;
+/// Links that are named; more are only left out.
+const MAX_NAMED_LINKS: usize = 20;
 /// Why a file can't be in an artifact. Zip, S3 and GitHub have no names of other bytes.
 const NOT_UTF8: &str = "its name isn't UTF-8";
 
@@ -33,8 +37,18 @@ pub struct FileQuery<'a> {
     pub home: Option<&'a Path>,
     /// Whether to include hidden files and folders.
     pub hidden: bool,
-    /// Whether links within the artifact are stored as links, instead of what they lead to.
-    pub keep_links: bool,
+    pub links: Links,
+}
+
+/// What becomes of symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// What they lead to is taken in their place.
+    Follow,
+    /// Those that stay within the artifact are stored as links, the others followed.
+    Keep,
+    /// Those to folders aren't entered, unless a pattern begins with one. For files of strangers.
+    SkipFolders,
 }
 
 #[derive(Debug, Default)]
@@ -45,8 +59,10 @@ pub struct CollectedFiles {
     pub left_out: Option<PathBuf>,
     /// Broken links, sockets and the like, which can't be stored.
     pub skipped: Vec<PathBuf>,
-    /// Links to one of their own parent folders.
+    /// The first links to one of their own parent folders.
     pub loops: Vec<PathBuf>,
+    /// The first links to folders that weren't entered, which [`Links::SkipFolders`] asks for.
+    pub not_entered: Vec<PathBuf>,
     /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
     /// What can't be stored, and why: this user may not read it, or no store takes its name.
@@ -94,11 +110,20 @@ pub enum CollectError {
     Pattern(#[from] PathPatternError),
     #[error("`{}` is more than {MAX_DEPTH} folders deep", .0.display())]
     TooDeep(PathBuf),
+    #[error("links to folders, such as `{}`, lead to more than {MAX_BEHIND_LINKS} files", .0.display())]
+    TooMany(PathBuf),
 }
 
 /// A search path that doesn't exist matches nothing. What is excluded isn't looked at, so it needn't be
 /// readable.
 pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
+    collect_within(query, MAX_BEHIND_LINKS)
+}
+
+fn collect_within(
+    query: &FileQuery<'_>,
+    max_behind_links: u32,
+) -> Result<CollectedFiles, CollectError> {
     let mut patterns = Vec::new();
     for line in query.patterns.iter().flat_map(|text| text.lines()) {
         patterns.extend(PathPattern::parse(line, query.cwd, query.home)?);
@@ -108,7 +133,10 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
         matched: patterns.iter().map(|pattern| pattern.excludes).collect(),
         patterns: &patterns,
         hidden: query.hidden,
-        link_root: query.keep_links.then(|| common_folder(&starts)),
+        link_root: (query.links == Links::Keep).then(|| common_folder(&starts)),
+        skips_folders: query.links == Links::SkipFolders,
+        entered_links: vec![],
+        left_behind_links: max_behind_links,
         cwd: query.cwd,
         real_cwd: fs::canonicalize(query.cwd).unwrap_or_else(|_| query.cwd.to_path_buf()),
         found: Vec::new(),
@@ -206,6 +234,12 @@ struct FolderWalk<'a> {
     hidden: bool,
     /// Set if links are kept: the folder that they may not lead out of.
     link_root: Option<PathBuf>,
+    /// Whether links to folders aren't entered.
+    skips_folders: bool,
+    /// The links to folders that led here.
+    entered_links: Vec<PathBuf>,
+    /// How many more files and folders may be found by links to folders.
+    left_behind_links: u32,
     cwd: &'a Path,
     /// `cwd` with links resolved.
     real_cwd: PathBuf,
@@ -245,6 +279,7 @@ impl FolderWalk<'_> {
         if !(self.matches(&path) || (!is_file && self.may_hold(&path))) {
             return Ok(());
         }
+        self.count_behind_links()?;
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // The working folder itself may have a hidden name.
         if hidden && !self.hidden && path != self.cwd {
@@ -295,6 +330,16 @@ impl FolderWalk<'_> {
         Ok(())
     }
 
+    /// A link to one of its own parents is a loop; others can still multiply the paths without end.
+    fn count_behind_links(&mut self) -> Result<(), CollectError> {
+        let Some(link) = self.entered_links.first() else { return Ok(()) };
+        match self.left_behind_links.checked_sub(1) {
+            Some(left) => self.left_behind_links = left,
+            None => return Err(CollectError::TooMany(link.clone())),
+        }
+        Ok(())
+    }
+
     fn add(&mut self, file: FoundFile) {
         if self.matched.iter().any(|matched| !matched) {
             for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
@@ -336,6 +381,12 @@ impl FolderWalk<'_> {
         if !self.may_hold(&path) {
             return Ok(());
         }
+        // Where a pattern begins, whoever wrote it means the link.
+        let is_inner_link = is_link && !above.is_empty();
+        if is_inner_link && self.skips_folders {
+            note_first(&mut self.out.not_entered, path);
+            return Ok(());
+        }
         let children = fs::canonicalize(&path).and_then(|real| Ok((real, fs::read_dir(&path)?)));
         let (real, children) = match children {
             Ok(children) => children,
@@ -345,7 +396,7 @@ impl FolderWalk<'_> {
             }
         };
         if above.contains(&real) {
-            self.out.loops.push(path);
+            note_first(&mut self.out.loops, path);
             return Ok(());
         }
         if is_link {
@@ -355,6 +406,9 @@ impl FolderWalk<'_> {
             return Err(CollectError::TooDeep(path));
         }
         above.push(real);
+        if is_inner_link {
+            self.entered_links.push(path.clone());
+        }
         for child in children {
             match child {
                 Ok(child) => self.visit(child.path(), child.file_type().ok(), above)?,
@@ -363,6 +417,9 @@ impl FolderWalk<'_> {
                     break;
                 }
             }
+        }
+        if is_inner_link {
+            self.entered_links.pop();
         }
         above.pop();
         Ok(())
@@ -382,6 +439,12 @@ impl FolderWalk<'_> {
             None => self.patterns,
         };
         after.iter().any(|p| !p.excludes && p.may_match_below(path))
+    }
+}
+
+fn note_first(links: &mut Vec<PathBuf>, link: PathBuf) {
+    if links.len() < MAX_NAMED_LINKS {
+        links.push(link);
     }
 }
 
@@ -421,7 +484,7 @@ mod tests {
                 cwd: self.0.path(),
                 home: Some(&home),
                 hidden,
-                keep_links: false,
+                links: Links::Follow,
             };
             collect(&query).unwrap()
         }
@@ -463,8 +526,13 @@ mod tests {
         let tree = Tree::new(&["w[1]/x{a,b}.txt", "w1/xa.txt"]);
         let inner = [String::from("x{a,b}.txt")];
         let cwd = tree.0.path().join("w[1]");
-        let query =
-            FileQuery { patterns: &inner, cwd: &cwd, home: None, hidden: false, keep_links: false };
+        let query = FileQuery {
+            patterns: &inner,
+            cwd: &cwd,
+            home: None,
+            hidden: false,
+            links: Links::Follow,
+        };
         assert_eq!(collect(&query).unwrap().entries.len(), 1);
     }
 
@@ -498,6 +566,40 @@ mod tests {
         assert_eq!(found.unreadable, []);
         assert_eq!(found.loops, [at("d/circle")]);
         assert_eq!(found.outside, []);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_that_link_to_each_other_end_the_search_or_are_not_entered() {
+        use std::os::unix::fs::symlink;
+        let names: Vec<_> = (0..12).map(|n| format!("d/d{n}")).collect();
+        let tree = Tree::new(&["d/a", "elsewhere/b"]);
+        let at = |path: &str| tree.0.path().join(path);
+        for name in &names {
+            fs::create_dir(at(name)).unwrap();
+            for (n, other) in names.iter().enumerate().filter(|(_, other)| *other != name) {
+                symlink(at(other), at(&format!("{name}/l{n}"))).unwrap();
+            }
+        }
+        symlink(at("d"), at("begin")).unwrap();
+        let search = |pattern: &str, links, limit| {
+            let patterns = [pattern.to_owned()];
+            let cwd = tree.0.path();
+            let query = FileQuery { patterns: &patterns, cwd, home: None, hidden: false, links };
+            collect_within(&query, limit)
+        };
+        let error = search("d/**/*.xml", Links::Follow, 5_000).unwrap_err();
+        assert!(matches!(&error, CollectError::TooMany(link) if link.starts_with(at("d"))));
+        for pattern in ["d/**", "begin/**"] {
+            let found = search(pattern, Links::SkipFolders, 0).unwrap();
+            assert_eq!(found.entries.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), ["a"]);
+            assert_eq!((found.not_entered.len(), found.loops.len()), (MAX_NAMED_LINKS, 0));
+        }
+        for n in 0..30 {
+            symlink(at("elsewhere"), at(&format!("elsewhere/l{n}"))).unwrap();
+        }
+        let found = search("elsewhere", Links::Follow, 0).unwrap();
+        assert_eq!((found.entries.len(), found.loops.len()), (1, MAX_NAMED_LINKS));
     }
 
     #[cfg(target_os = "linux")]
@@ -601,18 +703,18 @@ mod tests {
             symlink(target, at(link)).unwrap();
         }
         symlink(at("d/tool"), at("d/absolute")).unwrap();
-        let query = |keep_links| {
+        let query = |links| {
             let patterns = ["d".to_owned()];
             let query = FileQuery {
                 patterns: &patterns,
                 cwd: tree.0.path(),
                 home: None,
                 hidden: false,
-                keep_links,
+                links,
             };
             collect(&query).unwrap()
         };
-        let found = query(true);
+        let found = query(Links::Keep);
         let links: Vec<_> =
             found.entries.iter().map(|e| (e.path.as_str(), e.link.as_deref())).collect();
         assert_eq!(
@@ -628,8 +730,8 @@ mod tests {
                 ("tool", None),
             ]
         );
-        assert!(query(false).entries.iter().all(|entry| entry.link.is_none()));
-        assert_eq!(query(false).skipped, [at("d/gone")]);
+        assert!(query(Links::Follow).entries.iter().all(|entry| entry.link.is_none()));
+        assert_eq!(query(Links::Follow).skipped, [at("d/gone")]);
     }
 
     #[cfg(unix)]
@@ -667,7 +769,7 @@ mod tests {
                 cwd: tree.0.path(),
                 home: None,
                 hidden: false,
-                keep_links: false,
+                links: Links::Follow,
             };
             let error = collect(&query).unwrap_err().to_string();
             assert!(error.contains(bad), "{error}");

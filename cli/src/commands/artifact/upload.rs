@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crcr_artifacts::blocks::GrownFiles;
 use crcr_artifacts::choose::{StorePlan, StoreReason};
-use crcr_artifacts::collect::{self, CollectedFiles, FileQuery};
+use crcr_artifacts::collect::{self, CollectedFiles, FileQuery, Links};
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, StoredPlace};
 use crcr_artifacts::name;
@@ -260,7 +260,10 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
         cwd: &cwd,
         home: env.get(env_vars::HOME).map(Path::new),
         hidden: args.include_hidden_files,
-        keep_links: args.symlinks == SymlinksArg::Keep,
+        links: match args.symlinks {
+            SymlinksArg::Keep => Links::Keep,
+            SymlinksArg::Follow => Links::Follow,
+        },
     };
     collect::collect(&query).map_err(|error| match error {
         collect::CollectError::Pattern(_) => Failure::user("bad-pattern", error.to_string())

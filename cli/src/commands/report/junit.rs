@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
+use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, Links, collect};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, NOT_A_REPORT_FILE, TestReport,
     is_compressed_report, is_report_file, join_spread_attempts, of_one_class, unread_file,
@@ -89,7 +89,9 @@ pub fn read(
     }
     let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, keep_links: false };
+    // Strangers' code made the reports.
+    let links = Links::SkipFolders;
+    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, links };
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;
@@ -177,11 +179,22 @@ impl ReportSums {
             printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
             self.quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
         }
+        self.note_links(found, printer);
         for entry in found.entries.iter().filter(|entry| is_compressed_report(&entry.path)) {
             printer.warning(&format!("`{}` isn't read: {COMPRESSED_REPORT}", entry.path), None);
             self.quarantined.not_all.push(format!("`{}` is compressed", entry.path));
         }
         self.note_other_files(found, printer);
+    }
+
+    fn note_links(&mut self, found: &CollectedFiles, printer: &Printer) {
+        let Some(link) = found.not_entered.first() else { return };
+        let link = link.display().to_string();
+        let text = format!("`{}` is a link to a folder, which isn't entered", link.escape_debug());
+        let others = if found.not_entered.len() > 1 { "; nor are others like it" } else { "" };
+        let hint = "begin a line of `junit` with the link, if its reports are to be read";
+        printer.warning(&format!("{text}{others}"), Some(hint));
+        self.quarantined.not_all.push(text);
     }
 
     /// Warns of files that a glob finds and that aren't read although they may be reports by another name. What tools put
