@@ -296,6 +296,32 @@ fn junit_reports_are_counted_and_failing_tests_named() {
     );
 }
 
+/// A dozen folders with links to each other have 12! paths, and an artifact of a stranger may have them.
+#[cfg(unix)]
+#[test]
+fn folders_of_reports_that_link_to_each_other_are_not_searched_for_ever() {
+    use std::os::unix::fs::symlink;
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let globs = "reports/**/*.xml\nreports/*/*.xml";
+    let args = ["--status", "completed", "--conclusion", "success", "--junit", globs];
+    let run = job.report(&relay, &args);
+    let at = |n: usize| run.folder().join(format!("reports/d{n}"));
+    for n in 0..12 {
+        fs::create_dir_all(at(n)).unwrap();
+        for other in (0..12).filter(|other| *other != n) {
+            symlink(at(other), at(n).join(format!("l{other}"))).unwrap();
+        }
+        let report = "<testsuite><testcase name='a'/></testsuite>";
+        fs::write(at(n).join("a.xml"), report).unwrap();
+    }
+    let started = std::time::Instant::now();
+    let ran = run.run().expect_code(0);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    assert_eq!(ran.outputs["outcome"], "recorded", "{}", ran.report());
+    assert!(ran.stderr.contains("is a link to a folder, which isn't entered"), "{}", ran.report());
+    assert_eq!(relay.next().body["workflow"]["test_results"]["total"], 12);
+}
+
 #[test]
 fn test_that_fails_in_two_browsers_is_named_with_each() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
@@ -467,6 +493,30 @@ fn leg_of_a_large_matrix_waits_for_its_turn_and_ends_green() {
     // A turn that is an hour away is too late for a job.
     let relay = Relay::start(vec![Answer::Later(3600)]);
     let ran = job.report(&relay, &quick).run().expect_code(1);
+    assert!(ran.stderr.contains("[rate-limit]"), "{}", ran.report());
+}
+
+/// AWS Lambda and proxies throttle, too, and say nothing of the report.
+#[test]
+fn throttle_before_the_relay_is_an_outage_and_no_refusal() {
+    let started_with = |status, body, args: &[&str]| {
+        let relay = Relay::start(std::iter::repeat_with(move || Answer::Say(status, body)));
+        let args = [&SUCCESS[..], args].concat();
+        Job::new().report(&relay, &args).env("CRCR_RETRY_SECONDS", "1").run()
+    };
+    let fail = ["--on-unreachable", "fail"];
+    for (status, body) in [
+        (429, r#"{"Message":"Rate Exceeded."}"#),
+        (429, PAGE),
+        (403, r#"{"message":"Forbidden"}"#),
+        (413, r#"{"message":"Request Too Long"}"#),
+    ] {
+        let ran = started_with(status, body, &[]).expect_code(0);
+        assert_eq!(ran.outputs["outcome"], "unreachable", "{}", ran.report());
+        started_with(status, body, &fail).expect_code(2);
+    }
+    let own = r#"{"detail":"rate limit exceeded for acme/backend"}"#;
+    let ran = started_with(429, own, &[]).expect_code(1);
     assert!(ran.stderr.contains("[rate-limit]"), "{}", ran.report());
 }
 

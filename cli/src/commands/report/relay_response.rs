@@ -81,13 +81,14 @@ pub fn read(
         stale: bool,
         #[serde(default)]
         dry_dispatch: bool,
-        status: Option<String>,
+        #[serde(default)]
+        status: Value,
     }
     let answer: Option<Answer> = serde_json::from_slice(body).ok();
     if status == 200
         && let Some(answer) = answer.as_ref().filter(|answer| answer.ok)
     {
-        return match answer.status.as_deref() {
+        return match answer.status.as_str() {
             _ if answer.dry_dispatch => ReportOutcome::DryDispatch,
             Some("ignored") => ReportOutcome::Ignored,
             _ if answer.duplicate => ReportOutcome::Duplicate,
@@ -95,6 +96,7 @@ pub fn read(
             _ => ReportOutcome::Recorded,
         };
     }
+    let is_json = answer.is_some();
     let detail = answer.map(|answer| answer.detail).unwrap_or_default();
     let detail = match &detail {
         Value::String(text) => text.clone(),
@@ -106,7 +108,10 @@ pub fn read(
             ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) })
         }
         300..400 => ReportOutcome::Refused(moved(body)),
-        _ if detail.is_empty() && status != 429 => ReportOutcome::Refused(stranger(status)),
+        429 if detail.is_empty() => ReportOutcome::Retry(throttled(status, after)),
+        // Such as `{"message":"Forbidden"}` of API Gateway.
+        403 | 413 if detail.is_empty() && is_json => ReportOutcome::Retry(throttled(status, after)),
+        _ if detail.is_empty() => ReportOutcome::Refused(stranger(status)),
         _ => refused(status, &detail, after, earlier),
     }
 }
@@ -189,6 +194,12 @@ fn failed(status: u16, detail: &str) -> RetryableFailure {
     let end = Failure::unexpected("relay-failed", format!("the relay failed: {status} {detail}"))
         .hint("the result of this job isn't recorded; run the job again to report it");
     RetryableFailure::unreachable(end, EarlierTry::Failed)
+}
+
+/// Each relay says why it refuses. Without a reason, something before it did, such as AWS Lambda or API Gateway with more
+/// requests than they take, and the relay knows nothing of this try.
+fn throttled(status: u16, after: Option<Duration>) -> RetryableFailure {
+    RetryableFailure { after, leaves: EarlierTry::Nothing, ..failed(status, "") }
 }
 
 fn moved(to: &[u8]) -> Failure {
@@ -285,9 +296,20 @@ mod tests {
             (421, "again, then unreachable [relay-failed]"),
             (425, "again, then unreachable [relay-failed]"),
             (499, "again, then unreachable [relay-failed]"),
-            (429, "again, then refused [rate-limit]"),
+            (429, "again, then unreachable [relay-failed]"),
         ] {
             assert_eq!(told(status, "", EarlierTry::Nothing), meaning, "{status}");
+        }
+        for (status, body) in [
+            (429, r#"{"Message":"Rate Exceeded."}"#),
+            (429, "<html>"),
+            (429, "slow down"),
+            (403, r#"{"message":"Forbidden"}"#),
+            (403, r#"{"status":403,"message":"Forbidden"}"#),
+            (413, r#"{"message":"Request Too Long"}"#),
+        ] {
+            let unreachable = "again, then unreachable [relay-failed]";
+            assert_eq!(told(status, body, EarlierTry::Nothing), unreachable, "{body}");
         }
         assert_eq!(told(307, "https://other/", EarlierTry::Nothing), "refused [callback-url]");
     }
