@@ -57,7 +57,11 @@ pub fn offline(folder: &Path, args: &[&str]) -> Crcr {
 
 /// The end of run 4242 as a step of another workflow hears of it.
 fn collect(world: &World, args: &[&str]) -> Crcr {
-    let run = world.github.state().runs.get(4242).unwrap();
+    collect_run(world, 4242, args)
+}
+
+fn collect_run(world: &World, id: u64, args: &[&str]) -> Crcr {
+    let run = world.github.state().runs.get(id).unwrap();
     let payload = json!({
         "action": "completed",
         "repository": { "full_name": "acme/upstream", "default_branch": "main" },
@@ -186,6 +190,37 @@ fn both_stores_and_layouts_give_rows_whose_jobs_are_checked_against_the_run() {
         ("9", "2", "9")
     );
     insta::assert_snapshot!("collect_summary", ran.summary);
+}
+
+/// Each of them has tested another pull request, and all are of one commit of the default branch.
+#[test]
+fn runs_that_may_build_anybodys_code_are_not_the_default_branchs_and_flaky_for_each_other() {
+    for (event, is_own) in [
+        ("push", true),
+        ("repository_dispatch", false),
+        ("workflow_run", false),
+        ("issue_comment", false),
+    ] {
+        let target = tempfile::tempdir().unwrap();
+        let results = format!("sqlite:{}", target.path().join("r.db").display());
+        for (id, body) in [(4242, ""), (4243, "<failure/>")] {
+            let created_at = Timestamp::now();
+            let world = World::new(Run { id, event: event.to_owned(), created_at, ..Run::push() });
+            let case = format!("<testcase classname='c' name='t'>{body}</testcase>");
+            let xml = format!("<testsuite name='s'>{case}</testsuite>");
+            let zip = zip(&[("test-reports/a.xml", xml.as_bytes())]);
+            world.github("test-reports-runattempt1-linux.zip", "application/zip", &zip);
+            let rows = format!("file:{}", target.path().join(id.to_string()).display());
+            let args = ["--results", &results, "--rows", &rows];
+            collect_run(&world, id, &args).run().expect_code(0);
+            let row = &lines(&target.path().join(id.to_string()), "test_run")[0];
+            assert_eq!(row["on_default_branch"], json!(is_own), "{event}: {row}");
+            assert_eq!(row["head_sha"].as_str().is_some_and(|sha| !sha.is_empty()), is_own, "{row}");
+        }
+        let args = ["stats", "flaky", "--repo", "acme/upstream", "--all-branches"];
+        let ran = Crcr::new(&args).env("CRCR_RESULTS", &results).run().expect_code(0);
+        assert_eq!(!ran.stdout.is_empty(), is_own, "{event}: {}", ran.report());
+    }
 }
 
 #[test]

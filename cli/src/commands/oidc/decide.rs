@@ -143,16 +143,13 @@ impl JobFacts {
         self.is_fork() && self.event != TARGET
     }
 
-    /// Only runs that build what is on the default branch are trusted with its part of the cache. An event
-    /// such as `repository_dispatch` or `workflow_run` has the default branch's ref, and may still build the
-    /// code of a pull request.
+    /// Only runs that build what is on the default branch are trusted with its part of the cache.
     pub fn trust_class(&self) -> TrustClass {
         let branch = self.git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
         let on_default = branch.is_some() && branch == self.default_branch.as_deref();
-        match self.event.as_str() {
-            "schedule" => TrustClass::DefaultBranch,
-            "push" | "workflow_dispatch" if on_default => TrustClass::DefaultBranch,
-            _ => TrustClass::PullRequests,
+        match builds_default_branch(&self.event, on_default) {
+            true => TrustClass::DefaultBranch,
+            false => TrustClass::PullRequests,
         }
     }
 
@@ -172,6 +169,16 @@ impl JobFacts {
         owner.is_some_and(|(owner, _)| {
             !self.owners.is_empty() && !self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
         })
+    }
+}
+
+/// Whether a run builds what is on the default branch, if `is_its_ref` says that it has the ref of it. One of an event
+/// such as `repository_dispatch` or `workflow_run` has that ref, and may still build the code of a pull request.
+pub fn builds_default_branch(event: &str, is_its_ref: bool) -> bool {
+    match event {
+        "schedule" => true,
+        "push" | "workflow_dispatch" => is_its_ref,
+        _ => false,
     }
 }
 

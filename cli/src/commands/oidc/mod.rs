@@ -19,7 +19,7 @@ mod unsupported_inputs;
 
 use std::ffi::OsString;
 
-pub use decide::{AuthPlan, AuthReason};
+pub use decide::{AuthPlan, AuthReason, builds_default_branch};
 pub use job_facts::job_facts;
 pub use messages::broken_setup;
 pub use renew::RenewingCredentials;

@@ -35,6 +35,7 @@ use crate::cli::artifact::{RunArgs, S3Args};
 use crate::cli::stats::CollectArgs;
 use crate::commands::artifact::sources;
 use crate::commands::no_temporary_folder;
+use crate::commands::oidc::builds_default_branch;
 use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -301,8 +302,8 @@ fn tested_run(
 ) -> (TestedRun, bool) {
     let head = run.head_repository.as_ref();
     let is_fork = head.is_none_or(|head| !head.full_name.eq_ignore_ascii_case(repository));
-    let is_default = run.head_branch.as_deref() == Some(default_branch)
-        && !run.event.starts_with("pull_request");
+    let is_its_branch = run.head_branch.as_deref() == Some(default_branch);
+    let is_default = builds_default_branch(&run.event, is_its_branch);
     let tested = TestedRun {
         repository: repository.to_owned(),
         workflow_id: run.workflow_id,
@@ -310,11 +311,18 @@ fn tested_run(
         run_id: run.id,
         run_attempt,
         head_branch: run.head_branch.clone(),
-        head_sha: run.head_sha.clone(),
+        head_sha: run.head_sha.clone().filter(|_| tests_its_commit(&run.event)),
         on_default_branch: !is_fork && is_default,
         started_at: run.run_started_at.or(run.created_at).unwrap_or_else(Timestamp::now),
     };
     (tested, is_fork)
+}
+
+/// Whether a run of this event tests the commit that GitHub names for it. That of a relay's dispatch is one of the default
+/// branch's for every pull request, so a test that fails for one and passes for another would look flaky.
+fn tests_its_commit(event: &str) -> bool {
+    ["push", "schedule", "workflow_dispatch", "merge_group"].contains(&event)
+        || event.starts_with("pull_request")
 }
 
 /// The run that the flags describe.
