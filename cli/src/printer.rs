@@ -16,7 +16,7 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::filter::{Directive, LevelFilter};
 
-use crate::cli::{ColorChoice, GlobalArgs};
+use crate::cli::{ColorChoice, DataFormat, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::escape::{neutralize, workflow_command};
 use crate::failure::Failure;
@@ -97,7 +97,28 @@ impl Printer {
         self.under_actions
     }
 
-    /// Prints data to stdout as it is.
+    /// Prints text to stdout. Under Actions it is no command to the runner, which acts on `##[` anywhere in a line:
+    /// what strangers wrote may contain it.
+    pub fn data_text(&self, text: &str) {
+        match self.under_actions {
+            true => self.data(&text.replace("##[", "## [")),
+            false => self.data(text),
+        }
+    }
+
+    /// Prints JSON that means the same and is no command to the runner.
+    pub fn data_json(&self, json: &str) {
+        self.data(&json.replace("##[", "##\\u005b"));
+    }
+
+    pub fn data_as(&self, format: impl Into<DataFormat>, text: &str) {
+        match format.into() {
+            DataFormat::Text => self.data_text(text),
+            DataFormat::Json => self.data_json(text),
+        }
+    }
+
+    /// Prints data to stdout as it is: a file that somebody saves, or text without anything of strangers.
     pub fn data(&self, text: &str) {
         let mut out = io::stdout().lock();
         self.note_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));

@@ -231,6 +231,47 @@ fn proposed_entry_covers_the_test_in_its_next_run_although_an_address_in_its_nam
     assert!(ran.stdout.contains(r#""tests.ops.test_p[<Foo object at *>]""#), "{}", ran.stdout);
 }
 
+/// Names in files and results are of strangers, and the log of a job has what a command prints.
+#[test]
+fn data_on_stdout_is_no_command_to_the_runner_in_any_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let tests = [("##[add-mask]x", 4, 0), ("##[add-mask]y", 0, 4)];
+    let results = load(folder.path(), 4, &tests);
+    let times = folder.path().join("times.json");
+    fs::write(&times, r###"{"linux": {"default": {"##[add-mask]x.py": 1.5}}}"###).unwrap();
+    let list = entry("tests.ops.##[add-mask]x", "alice", 3);
+    let allowlist = "L1: ['##[add-mask]x']\n".to_owned();
+    let downstream = "'##[add-mask]x': 1\n".to_owned();
+    let findings = ["text", "json", "sarif", "markdown"];
+    let data = ["text", "json"];
+    let stats = |ranking| format!("stats {ranking} --repo acme/app");
+    for (command, stdin, formats) in [
+        ("allowlist validate -".to_owned(), &allowlist, &findings[..]),
+        ("downstream validate -".to_owned(), &downstream, &findings),
+        ("quarantine validate -".to_owned(), &(list.clone() + &list), &findings),
+        ("quarantine list -".to_owned(), &list, &data),
+        (stats("flaky"), &String::new(), &data),
+        (stats("failing"), &String::new(), &data),
+        (stats("slow"), &String::new(), &data),
+        (
+            format!("stats shard --shards 1 --index 1 --times {}", times.display()),
+            &"##[add-mask]x.py\n".to_owned(),
+            &data,
+        ),
+        ("quarantine propose --repo acme/app --owner acme/gpu".to_owned(), &String::new(), &[]),
+    ] {
+        let formats = formats.iter().map(|format| vec!["--format", *format]);
+        let formats = formats.chain(command.contains("propose").then(Vec::new));
+        for format in formats {
+            let args: Vec<_> = command.split(' ').chain(format).collect();
+            let run = Crcr::new(&args).env("GITHUB_ACTIONS", "true").env("CRCR_RESULTS", &results);
+            let ran = run.dir(folder.path()).stdin(stdin.as_str()).run();
+            assert!(ran.stdout.contains("add-mask"), "{args:?}: {}", ran.report());
+            assert!(!ran.stdout.contains("##["), "{args:?}: {}", ran.report());
+        }
+    }
+}
+
 #[test]
 fn propose_leaves_out_a_test_whose_name_would_cover_others_as_a_pattern() {
     let folder = tempfile::tempdir().unwrap();

@@ -215,7 +215,11 @@ fn runs_that_may_build_anybodys_code_are_not_the_default_branchs_and_flaky_for_e
             collect_run(&world, id, &args).run().expect_code(0);
             let row = &lines(&target.path().join(id.to_string()), "test_run")[0];
             assert_eq!(row["on_default_branch"], json!(is_own), "{event}: {row}");
-            assert_eq!(row["head_sha"].as_str().is_some_and(|sha| !sha.is_empty()), is_own, "{row}");
+            assert_eq!(
+                row["head_sha"].as_str().is_some_and(|sha| !sha.is_empty()),
+                is_own,
+                "{row}"
+            );
         }
         let args = ["stats", "flaky", "--repo", "acme/upstream", "--all-branches"];
         let ran = Crcr::new(&args).env("CRCR_RESULTS", &results).run().expect_code(0);

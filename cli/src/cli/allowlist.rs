@@ -256,6 +256,15 @@ pub enum ReviewFormat {
     Markdown,
 }
 
+impl From<ReviewFormat> for DataFormat {
+    fn from(format: ReviewFormat) -> Self {
+        match format {
+            ReviewFormat::Json => Self::Json,
+            ReviewFormat::Text | ReviewFormat::Markdown => Self::Text,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct DiffArgs {
     /// Before: a file, a git revision or REVISION:PATH

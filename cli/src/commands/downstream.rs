@@ -38,10 +38,7 @@ fn validate(args: &ValidateDownstreamArgs, env: &Env, printer: &Printer) -> Outc
         listed: ListedEntries::Settings(parsed.settings),
         not_checked: &[],
     };
-    let text = report.render(args.format, printer.color_stdout());
-    // A quoted line of the file may contain `##[`, which the runner acts on anywhere in a line.
-    let guard = args.format == FindingsFormat::Text && printer.is_under_actions();
-    printer.data(&if guard { text.replace("##[", "## [") } else { text });
+    report.print(args.format, printer);
     Runner::new(env, printer).append_summary(&report.render(FindingsFormat::Markdown, false))?;
     Ok(ExitCode::from(u8::from(parsed.findings.errors() > 0)))
 }

@@ -13,6 +13,7 @@ use std::path::{Component, Path};
 use crcr_domain::diagnostic::{Findings, SourceText};
 
 use crate::cli::allowlist::FindingsFormat;
+use crate::printer::Printer;
 
 pub use markdown::code_and_text;
 
@@ -59,6 +60,17 @@ impl FindingsReport<'_> {
             FindingsFormat::Json => json::render(self),
             FindingsFormat::Sarif => sarif::render(self),
             FindingsFormat::Markdown => markdown::render(self),
+        }
+    }
+
+    /// Prints it to stdout. It quotes lines of the file.
+    pub fn print(&self, format: FindingsFormat, printer: &Printer) {
+        let text = self.render(format, printer.color_stdout());
+        match format {
+            FindingsFormat::Text | FindingsFormat::Markdown => printer.data_text(&text),
+            FindingsFormat::Json | FindingsFormat::Sarif => printer.data_json(&text),
+            // Commands to the runner themselves, in which it looks for no other.
+            FindingsFormat::Github => printer.data(&text),
         }
     }
 

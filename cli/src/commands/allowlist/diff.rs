@@ -56,7 +56,8 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
         not_checked: if is_base_whole { &[] } else { &unreadable },
     };
     let changes = (&*changes, is_base_whole);
-    printer.data(&render(args.format, printer.color_stdout(), changes, &report, evidence));
+    let text = render(args.format, printer.color_stdout(), changes, &report, evidence);
+    printer.data_as(args.format, &text);
     Ok(ExitCode::from(u8::from(head.findings.errors() > 0)))
 }
 

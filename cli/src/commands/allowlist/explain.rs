@@ -34,7 +34,7 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
     };
     let rights = granted_rights(entry, args.event, &args.label);
     match args.format {
-        DataFormat::Text => printer.data(&text(entry, args, &place, &rights)),
+        DataFormat::Text => printer.data_text(&text(entry, args, &place, &rights)),
         DataFormat::Json => {
             let mut document = json!({
                 "version": 1,
@@ -50,7 +50,7 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
             for right in &rights {
                 document[right.key] = json!({"value": right.yes, "why": right.why});
             }
-            printer.data(&format!("{document:#}\n"));
+            printer.data_json(&format!("{document:#}\n"));
         }
     }
     Ok(ExitCode::SUCCESS)

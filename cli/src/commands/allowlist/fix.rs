@@ -36,7 +36,8 @@ pub async fn run(args: &FixArgs, env: &Env, printer: &Printer) -> Outcome {
     let after = crcr_domain::Allowlist::parse(fixed.as_bytes(), upstream);
 
     if args.diff {
-        printer.data(&unified_diff(&input.name, outcome.source.text(), after.source.text()));
+        let diff = unified_diff(&input.name, outcome.source.text(), after.source.text());
+        printer.data_text(&diff);
     } else if args.file.name() == "-" {
         printer.data(&fixed);
     } else if !edits.is_empty() {

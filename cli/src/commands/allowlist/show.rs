@@ -18,8 +18,8 @@ pub fn run(args: &ShowArgs, printer: &Printer) -> Outcome {
     let input = AllowlistFile::read(args.file.name())?;
     let outcome = input.parse_valid(&args.file.upstream, printer)?;
     match args.format {
-        DataFormat::Text => printer.data(&text(&outcome)),
-        DataFormat::Json => printer.data(&json(&input.name, &outcome)),
+        DataFormat::Text => printer.data_text(&text(&outcome)),
+        DataFormat::Json => printer.data_json(&json(&input.name, &outcome)),
     }
     Ok(ExitCode::SUCCESS)
 }

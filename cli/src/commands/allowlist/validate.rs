@@ -149,10 +149,7 @@ fn print_report(
     if let Some(path) = &args.sarif_file {
         replace_file(Path::new(path), &report.render(FindingsFormat::Sarif, false))?;
     }
-    let text = report.render(args.format, printer.color_stdout());
-    // A quoted line of the file may contain `##[`, which the runner acts on anywhere in a line.
-    let guard = args.format == FindingsFormat::Text && printer.is_under_actions();
-    printer.data(&if guard { text.replace("##[", "## [") } else { text });
+    report.print(args.format, printer);
     Ok(())
 }
 

@@ -27,12 +27,11 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let text = match args.format {
         DataFormat::Json => {
             let all: Vec<_> = found.iter().map(|found| found.to_json(&run)).collect();
-            // The runner acts on `##[` anywhere in a line, and a name may contain it.
-            format!("{:#}\n", serde_json::json!(all)).replace("##[", "##\\u005b")
+            format!("{:#}\n", serde_json::json!(all))
         }
         DataFormat::Text => table(&found),
     };
-    printer.data(&text);
+    printer.data_as(args.format, &text);
     if found.is_empty() {
         printer.line(&format!("run {} of `{}` has no artifacts", run.id, run.repository));
     }

@@ -38,7 +38,7 @@ fn print(
     runner: &Runner,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    printer.data(&report.render(format));
+    printer.data_as(format, &report.render(format));
     if printer.is_under_actions() {
         for found in &report.results {
             let fix = found.fix.clone().unwrap_or_default();

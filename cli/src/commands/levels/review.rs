@@ -30,11 +30,12 @@ pub async fn run(args: &ReviewArgs, printer: &Printer) -> Outcome {
     }
     let proposals: Vec<_> = reviews.iter().filter_map(LevelProposal::from_review).collect();
     let proposals = args.propose.then_some(&*proposals);
-    printer.data(&match args.format {
+    let text = match args.format {
         ReviewFormat::Text => text(&reviewer, &reviews, proposals),
         ReviewFormat::Json => json(&reviewer, &reviews, proposals),
         ReviewFormat::Markdown => markdown(&reviewer, &reviews, proposals),
-    });
+    };
+    printer.data_as(args.format, &text);
     Ok(ExitCode::SUCCESS)
 }
 

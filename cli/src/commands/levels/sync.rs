@@ -137,7 +137,7 @@ pub async fn run(args: &SyncArgs, env: &Env, printer: &Printer) -> Outcome {
     for kind in &kinds {
         sync.sync_kind(kind, &reviews, &mut steps).await?;
     }
-    printer.data(&match args.format {
+    let text = match args.format {
         DataFormat::Text => text(&steps, args.dry_run),
         DataFormat::Json => {
             let document = json!({
@@ -146,7 +146,8 @@ pub async fn run(args: &SyncArgs, env: &Env, printer: &Printer) -> Outcome {
             });
             format!("{document:#}\n")
         }
-    });
+    };
+    printer.data_as(args.format, &text);
     let has = |action| steps.iter().any(|step| step.action == action);
     Ok(ExitCode::from(match () {
         () if has(SyncAction::Failed) => 2,

@@ -56,7 +56,7 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
             json_text(&results.iter().map(entry).collect())
         }
     };
-    printer.data(&text);
+    printer.data_as(args.format, &text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -63,13 +63,14 @@ pub fn run(args: &TestArgs, printer: &Printer) -> Outcome {
     test.never_matched =
         names(&|rule| !winners.contains(&rule.name) && !hidden_by.contains_key(&rule.name));
     test.shadowed = hidden_by;
-    printer.data(&match args.format {
+    let text = match args.format {
         DataFormat::Text => neutralize(&text(&test)).into_owned(),
         DataFormat::Json => {
             let json = serde_json::to_value(&test);
             json_text(&json.map_err(|e| Failure::unexpected("json", "no JSON").because(e))?)
         }
-    });
+    };
+    printer.data_as(args.format, &text);
     Ok(ExitCode::from(u8::from(!test.unexpected.is_empty())))
 }
 

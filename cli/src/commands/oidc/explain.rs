@@ -34,7 +34,7 @@ pub fn run(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner, printer: &Pr
             neutralize(&format!("{}{}", part("sees", &sees), part("would", &would))).into_owned()
         }
     };
-    printer.data(&text);
+    printer.data_as(args.format, &text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -24,9 +24,11 @@ pub fn run(args: &ListArgs, printer: &Printer) -> Outcome {
     match args.format {
         DataFormat::Text => {
             let lines: String = entries.map(|entry| format!("{}\n", entry.pattern)).collect();
-            printer.data(&lines);
+            printer.data_text(&lines);
         }
-        DataFormat::Json => printer.data_line(&entries.map(json).collect::<Value>().to_string()),
+        DataFormat::Json => {
+            printer.data_json(&format!("{}\n", entries.map(json).collect::<Value>()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

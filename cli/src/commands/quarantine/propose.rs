@@ -89,7 +89,7 @@ pub async fn run(args: &ProposeArgs, env: &Env, printer: &Printer) -> Outcome {
     if before != after {
         let old = if before.is_empty() { "/dev/null".to_owned() } else { format!("a/{path}") };
         let diff = TextDiff::from_lines(&before, &after);
-        printer.data(&diff.unified_diff().header(&old, &format!("b/{path}")).to_string());
+        printer.data_text(&diff.unified_diff().header(&old, &format!("b/{path}")).to_string());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,10 +15,7 @@ use crate::runner::Runner;
 pub fn run(args: &ValidateQuarantineArgs, env: &Env, printer: &Printer) -> Outcome {
     let parsed = ParsedQuarantine::parse(&read_file(&args.file)?, today());
     let report = report(&args.file, &parsed);
-    let text = report.render(args.format, printer.color_stdout());
-    // A quoted line of the file may contain `##[`, which the runner acts on anywhere in a line.
-    let guard = args.format == FindingsFormat::Text && printer.is_under_actions();
-    printer.data(&if guard { text.replace("##[", "## [") } else { text });
+    report.print(args.format, printer);
     Runner::new(env, printer).append_summary(&report.render(FindingsFormat::Markdown, false))?;
     Ok(ExitCode::from(u8::from(parsed.findings.errors() > 0)))
 }

@@ -36,7 +36,7 @@ pub async fn run(args: &ReproduceArgs, env: &Env, printer: &Printer) -> Outcome 
         Some(_) => read_workflows(&mut recipe, env, printer).await?,
         None => recipe.workflows_unknown = Some("`GITHUB_TOKEN` isn't set".to_owned()),
     }
-    printer.data(&recipe.render(args.format));
+    printer.data_as(args.format, &recipe.render(args.format));
     if args.act {
         return act::run(args, &recipe, env, printer).await;
     }

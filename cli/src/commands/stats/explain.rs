@@ -44,11 +44,10 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
         DataFormat::Json => {
             let json = serde_json::to_string_pretty(&Explanation::new(&args.file, grade, &report))
                 .map_err(|error| Failure::unexpected("json", "no JSON").because(error))?;
-            // The runner acts on `##[` anywhere in a line, and a report may hold it.
-            format!("{}\n", json.replace("##[", "##\\u005b"))
+            format!("{json}\n")
         }
     };
-    printer.data(&text);
+    printer.data_as(args.format, &text);
     Ok(if grade == JunitGrade::Invalid { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 

@@ -36,10 +36,11 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
     let owners = |test: &TestStats| {
         codeowners.owners_of_test(&args.stored.repo, test.file.as_deref(), &test.classname).to_vec()
     };
-    printer.data(&match args.format {
+    let text = match args.format {
         DataFormat::Text => text(&stats, ranking, owners),
         DataFormat::Json => format!("{}\n", json(&stats, ranking, owners)),
-    });
+    };
+    printer.data_as(args.format, &text);
     if stats.is_empty() {
         let kind = match ranking {
             TestRanking::Flaky => "flaky test",

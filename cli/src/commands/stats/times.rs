@@ -39,7 +39,7 @@ pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
             let what = format!("`{}` can't be written", path.display());
             Failure::unexpected("file-unwritable", what).because(error)
         })?,
-        None => printer.data(&text),
+        None => printer.data_as(args.format, &text),
     }
     if times.is_empty() {
         let of = branches(&args.stored);
@@ -129,13 +129,14 @@ pub fn shard(args: &ShardArgs, printer: &Printer) -> Outcome {
             Some("skip the step then: most test tools run all tests if no file is named"),
         );
     }
-    printer.data(&match args.format {
-        DataFormat::Text => files.iter().map(|file| format!("{file}\n")).collect(),
+    let text = match args.format {
+        DataFormat::Text => files.iter().map(|file| format!("{file}\n")).collect::<String>(),
         DataFormat::Json => {
             let seconds = (seconds * 1000.0).round() / 1000.0;
             format!("{}\n", json!({ "index": args.index, "files": files, "seconds": seconds }))
         }
-    });
+    };
+    printer.data_as(args.format, &text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -392,7 +392,7 @@ fn report(
     runner.append_summary(&writer.collected.markdown(counts, quarantined))?;
     match args.format {
         DataFormat::Json => {
-            printer.data_line(&summary::json(counts, quarantined).to_string());
+            printer.data_json(&format!("{}\n", summary::json(counts, quarantined)));
         }
         DataFormat::Text => {
             printer.data_line(&format!(
