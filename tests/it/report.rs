@@ -466,6 +466,7 @@ fn page_in_place_of_the_relay_for_good_is_named_with_how_long_was_waited() {
         {
             assert!(ran.stderr.contains(part), "{part}: {}", ran.report());
         }
+        assert!(!ran.stderr.contains("for up to 0 s"), "{}", ran.report());
     }
 }
 

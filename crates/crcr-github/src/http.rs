@@ -240,7 +240,8 @@ impl RetryLoop {
         // The last pause ends with the time, and not before: the server may be back by then.
         let pause = self.retry.pause(self.tried.max(1), retry_after).min(left);
         tracing::debug!(%error, tried = self.tried, ?pause, "trying again");
-        if self.elapsed() + pause >= QUIET {
+        // With less than a second left, the line would say that nothing is waited for.
+        if self.elapsed() + pause >= QUIET && left.as_secs() > 0 {
             say_waiting(error, left);
         }
         tokio::time::sleep(pause).await;
