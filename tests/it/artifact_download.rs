@@ -737,6 +737,23 @@ fn forks_artifact_of_another_run_needs_allow_fork_in_every_event() {
     step().arg("--allow-fork").run().expect_code(0);
 }
 
+/// The run is of the repository and its default branch, and has built an upstream pull request.
+#[test]
+fn artifact_of_a_dispatched_run_needs_allow_fork_in_another_run_and_not_in_its_own() {
+    for (event, reader) in [("repository_dispatch", "workflow_run"), ("issue_comment", "push")] {
+        let world = World::new(Run { event: event.to_owned(), ..Run::push() });
+        world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+        let token = "--github-token=ghs_reader";
+        world.step("download", &["--name", "wheels", token]).run().expect_code(0);
+        let world = world.in_run(Run { id: 5000, event: reader.to_owned(), ..Run::push() });
+        let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
+        let step = || world.step_of(reader, "download", &args).env("GITHUB_RUN_ID", "5000");
+        let ran = step().run().expect_code(1);
+        refused(&ran, "untrusted-artifact", &[event, "anybody's code", "allow-fork"]);
+        step().arg("--allow-fork").run().expect_code(0);
+    }
+}
+
 #[test]
 fn forks_artifact_that_is_allowed_brings_no_git_folder_and_no_setuid_bit_in_any_event() {
     let world = World::new(Run::fork());

@@ -723,6 +723,15 @@ fn forks_head_is_refused_where_the_run_has_the_base_repositorys_secrets() {
         ("workflow_run", run_of("issue_comment", "acme/upstream"), "acme/upstream", &*other, true),
         ("workflow_run", run_of("issue_comment", "acme/upstream"), fork, &*other, true),
         ("workflow_run", run_of("workflow_run", "acme/upstream"), fork, &*other, true),
+        // A relay's dispatch, whose run has built an upstream pull request.
+        ("workflow_run", run_of("repository_dispatch", "acme/upstream"), fork, &*other, true),
+        (
+            "workflow_run",
+            run_of("repository_dispatch", "acme/upstream"),
+            "acme/upstream",
+            &*head,
+            false,
+        ),
         ("issue_comment", comment.clone(), "acme/upstream", &*head, true),
         ("issue_comment", comment.clone(), "acme/upstream", &*own, false),
         ("issue_comment", comment.clone(), fork, &*head, true),

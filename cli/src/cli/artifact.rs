@@ -297,8 +297,8 @@ fn compression_level(text: &str) -> Result<CompressionLevel, String> {
 /// Which run's artifacts, and who asks GitHub.
 #[derive(Clone, Args)]
 pub struct RunArgs {
-    /// Token with `actions: read`, for artifacts of another run or repository [default:
-    /// GITHUB_TOKEN]
+    /// Token with `actions: read`, for artifacts of another run or repository, and for downloads in a
+    /// privileged event [default: GITHUB_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     pub github_token: Option<String>,
     /// Repository of the run, as `owner/repo` [default: this one]
@@ -345,7 +345,7 @@ pub struct DownloadArgs {
     /// Output `locator` of the upload, or the path of a file with it: where to look
     #[arg(long, value_name = "JSON", conflicts_with_all = ["pattern", "artifact_ids"])]
     pub locator: Option<String>,
-    /// In a privileged event, or of another run, take what a fork's code has made
+    /// In a privileged event, or of another run, take what a stranger's code may have made
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub allow_fork: bool,
     #[command(flatten)]

@@ -202,7 +202,7 @@ async fn check_trust(
         return Ok(None);
     }
     let rest = sources.rest.as_ref().ok_or(DownloadError::TrustUnknown)?;
-    let SourceRun { repository, id, .. } = &request.run;
+    let SourceRun { repository, id, own, .. } = &request.run;
     let run = rest.workflow_run(repository, *id).await.map_err(|error| {
         find::FindError::Store(rest_error(error, &format!("run {id} of `{repository}`")))
     })?;
@@ -211,7 +211,7 @@ async fn check_trust(
         // Outside privileged events a digest that a writer of the bucket could change is enough.
         let digest = one.independent_digest || !request.privileged;
         let verdict =
-            trust::check(&run, repository, one.claimed_trust(), digest, request.allow_fork);
+            trust::check(&run, repository, *own, one.claimed_trust(), digest, request.allow_fork);
         trust = Some(verdict.map_err(|why| DownloadError::Trust { name: one.name.clone(), why })?);
     }
     Ok(trust)

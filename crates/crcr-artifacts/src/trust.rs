@@ -1,4 +1,4 @@
-//! Whether a fork's code made an artifact, and whether a workflow with more rights than the fork's
+//! Whether a stranger's code made an artifact, and whether a workflow with more rights than the fork's
 //! author may use it.
 //!
 //! <https://securitylab.github.com/resources/github-actions-preventing-pwn-requests/>
@@ -13,10 +13,31 @@ pub fn is_privileged(event: &str) -> bool {
     matches!(event, "workflow_run" | "pull_request_target" | "issue_comment")
 }
 
+/// Events whose runs belong to the repository and its default branch, and may build the code of anybody: a relay's dispatch
+/// is for an upstream pull request. Of `pull_request_target` GitHub's record has the fork.
+const ANYBODYS_EVENTS: [&str; 12] = [
+    "repository_dispatch",
+    "workflow_run",
+    "issue_comment",
+    "issues",
+    "discussion",
+    "discussion_comment",
+    "check_run",
+    "check_suite",
+    "status",
+    "fork",
+    "watch",
+    "gollum",
+];
+
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TrustRefusal {
     #[error("a fork's code (`{0}`) made this artifact, and nobody has allowed that")]
     Fork(String),
+    #[error(
+        "a run of `{0}`, which may have built anybody's code, made this artifact, and nobody has allowed that"
+    )]
+    Event(String),
     #[error("its locator says `same-repo`, but GitHub says that `{0}` made it")]
     Label(String),
     /// There is no digest, or whoever can replace the artifact can replace the digest too.
@@ -36,12 +57,13 @@ fn run_trust(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
     }
 }
 
-/// Decides on an artifact of `run` in a privileged event. GitHub's record of the run counts, not
-/// `label`, which the uploader wrote: a fork's artifact labelled `same-repo` is refused even if forks
-/// are allowed.
+/// Decides on an artifact of `run`, which may be the job's `own`, in a privileged event. GitHub's record of the run counts,
+/// not `label`, which the uploader wrote: a fork's artifact labelled `same-repo` is refused even if forks
+/// are allowed. In a run that may build anybody's code an honest uploader writes that label, too.
 pub fn check(
     run: &WorkflowRun,
     repository: &str,
+    own: bool,
     label: Option<ArtifactTrust>,
     independent_digest: bool,
     allow_fork: bool,
@@ -53,10 +75,14 @@ pub fn check(
     if trust == ArtifactTrust::Fork && !allow_fork {
         return Err(TrustRefusal::Fork(head));
     }
+    let is_anybodys = !own && ANYBODYS_EVENTS.contains(&run.event.as_str());
+    if is_anybodys && !allow_fork {
+        return Err(TrustRefusal::Event(run.event.clone()));
+    }
     if !independent_digest {
         return Err(TrustRefusal::Digest);
     }
-    Ok(trust)
+    Ok(if is_anybodys { ArtifactTrust::Fork } else { trust })
 }
 
 #[cfg(test)]
@@ -94,8 +120,32 @@ mod tests {
             (Some("evil/up"), fork, false, true, Err(TrustRefusal::Digest)),
             (None, None, true, false, Err(TrustRefusal::Fork("a deleted repository".to_owned()))),
         ] {
-            let given = check(&run(head), "acme/up", label, independent, allowed);
+            let given = check(&run(head), "acme/up", false, label, independent, allowed);
             assert_eq!(given, verdict, "{head:?} {label:?} {independent} {allowed}");
+        }
+    }
+
+    #[test]
+    fn artifact_of_a_run_that_may_build_anybodys_code_is_a_strangers() {
+        let (same, stranger) = (Some(ArtifactTrust::SameRepo), Some(ArtifactTrust::Fork));
+        for (event, own, allowed, taken_as) in [
+            ("push", false, false, same),
+            ("pull_request", false, false, same),
+            ("pull_request_target", false, false, same),
+            ("workflow_dispatch", false, false, same),
+            ("repository_dispatch", false, false, None),
+            ("workflow_run", false, false, None),
+            ("issue_comment", false, false, None),
+            ("repository_dispatch", false, true, stranger),
+            ("issue_comment", false, true, stranger),
+            // Another job of the same run knows what it runs.
+            ("repository_dispatch", true, false, same),
+            ("workflow_run", true, false, same),
+        ] {
+            let run = WorkflowRun { event: event.to_owned(), ..run(Some("acme/up")) };
+            let given = check(&run, "acme/up", own, same, true, allowed);
+            let verdict = taken_as.ok_or_else(|| TrustRefusal::Event(event.to_owned()));
+            assert_eq!(given, verdict, "{event} {own} {allowed}");
         }
     }
 }

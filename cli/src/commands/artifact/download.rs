@@ -13,7 +13,7 @@ use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection, ArtifactSources}
 use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
 use crcr_artifacts::objects::ObjectsError;
 use crcr_artifacts::store::ArtifactStoreError;
-use crcr_artifacts::trust::is_privileged;
+use crcr_artifacts::trust::{TrustRefusal, is_privileged};
 use crcr_artifacts::unpack::OnCollision;
 
 use super::stop_signal;
@@ -305,7 +305,7 @@ fn summarize(
         .take(MAX_ROWS)
         .map(|one| {
             let trust =
-                if one.trust == Some(ArtifactTrust::Fork) { "made by a fork" } else { "ok" };
+                if one.trust == Some(ArtifactTrust::Fork) { "may be a stranger's" } else { "ok" };
             let bytes = (human_bytes(one.size), human_bytes(one.unpacked.bytes));
             let files = files_text(one.unpacked.files);
             (url_of(one, request, runner.env()), trust, files, format!("{} → {}", bytes.0, bytes.1))
@@ -342,7 +342,7 @@ fn url_of(artifact: &DownloadedArtifact, request: &DownloadRequest, env: &Env) -
 /// Store, sizes and digest of one artifact.
 fn line(artifact: &DownloadedArtifact) -> String {
     let trust = match artifact.trust {
-        Some(ArtifactTrust::Fork) => ", made by a fork",
+        Some(ArtifactTrust::Fork) => ", may be a stranger's",
         Some(ArtifactTrust::SameRepo) | None => "",
     };
     format!(
@@ -384,9 +384,9 @@ fn failure(error: DownloadError, merges: bool, env: &Env) -> Failure {
         DownloadError::Find(error) => not_found(error, env),
         DownloadError::TrustUnknown => Failure::user("token-needed", text)
             .hint("in a privileged event pass `github-token` with `permissions: actions: read`"),
-        DownloadError::Trust { why: crcr_artifacts::trust::TrustRefusal::Fork(_), .. } => {
+        DownloadError::Trust { why: TrustRefusal::Fork(_) | TrustRefusal::Event(_), .. } => {
             Failure::user("untrusted-artifact", text).hint(
-                "`allow-fork: true` takes it; treat every byte of it as the fork's, and never run \
+                "`allow-fork: true` takes it; treat every byte of it as a stranger's, and never run \
                  it with this event's rights",
             )
         }

@@ -12,17 +12,9 @@ use crate::failure::Failure;
 use crate::runner::{Event, Runner};
 
 /// Events that only people with write access cause, or that name no code of a pull request. A run of
-/// `workflow_run` after another event may be about a stranger's.
-const OWN_TRIGGERS: [&str; 8] = [
-    "push",
-    "schedule",
-    "workflow_dispatch",
-    "repository_dispatch",
-    "release",
-    "merge_group",
-    "create",
-    "delete",
-];
+/// `workflow_run` after another event may be about a stranger's, as after a relay's `repository_dispatch`.
+const OWN_TRIGGERS: [&str; 7] =
+    ["push", "schedule", "workflow_dispatch", "release", "merge_group", "create", "delete"];
 
 /// Fails if the commit is, or may be, of a fork's pull request.
 ///
