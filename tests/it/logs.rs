@@ -142,7 +142,7 @@ fn accuracy(folder: &str) -> (u64, u64, u64) {
 #[test]
 fn starter_rules_find_the_right_line_of_the_logs_that_they_were_written_with() {
     let (right, wrong, nothing) = accuracy("labelled");
-    assert!(right + wrong + nothing >= 138);
+    assert!(right + wrong + nothing >= 102);
     assert!(right >= RIGHT_OF_LABELLED, "{right} right, {wrong} wrong, {nothing} without a line");
 }
 
@@ -156,7 +156,7 @@ fn starter_rules_find_the_right_line_of_logs_that_were_made_afterwards() {
 #[test]
 fn starter_rules_find_the_right_line_in_what_well_known_tools_write_last() {
     let (right, wrong, nothing) = accuracy("endings");
-    assert!(right + wrong + nothing >= 500);
+    assert!(right + wrong + nothing >= 536);
     assert!(right >= RIGHT_OF_ENDINGS, "{right} right, {wrong} wrong, {nothing} without a line");
 }
 
@@ -167,9 +167,9 @@ fn log_that_does_not_say_what_failed_gets_no_line_of_its_own() {
 }
 
 /// Raise these when the rules get better; docs/benchmarks.md has the numbers.
-const RIGHT_OF_LABELLED: u64 = 138;
+const RIGHT_OF_LABELLED: u64 = 102;
 const RIGHT_OF_HELD_OUT: u64 = 50;
-const RIGHT_OF_ENDINGS: u64 = 500;
+const RIGHT_OF_ENDINGS: u64 = 536;
 
 /// 200 MB without a line feed, which the command has read when its memory is looked at.
 #[cfg(target_os = "linux")]

@@ -83,5 +83,6 @@ mod report_quarantine;
 mod reproduce;
 mod sccache;
 mod stats;
+mod stats_attempts;
 mod stats_collect;
 mod support;
