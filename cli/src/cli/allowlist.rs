@@ -116,7 +116,9 @@ pub struct ValidateArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,
-    /// File or git revision to compare with, of which the file of the same path is read: adds the review rules
+    /// File or git revision to compare with: adds the review rules
+    ///
+    /// Of a revision, the file of the same path is read.
     #[arg(long, value_name = "BASE")]
     pub base: Option<String>,
     /// Why repositories are demoted or removed, for the review rules [default: the description of

@@ -175,7 +175,7 @@ pub struct AwsArgs {
 const ALLOWLIST_REVIEW_EXAMPLES: &str = "\
 Examples:
   crcr init allowlist-review
-  crcr init allowlist-review --hud https://hud.example.com --approval-label crcr-approved
+  crcr init allowlist-review --approval-label crcr-approved
   crcr init allowlist-review --file ci/allowlist.yml --dry-run";
 
 #[derive(Debug, Clone, Args)]

