@@ -100,7 +100,7 @@ fn sizing_counts_every_cache_of_the_hud() {
     let size = ["relay", "size", "--pulls", "1000", "--backends", "10", "--format", "json"];
     let size = Crcr::new(&size).run().expect_code(0).stdout;
     let size: serde_json::Value = serde_json::from_str(&size).unwrap();
-    assert_eq!(size["memory_mib"], 45 + caches + 200);
+    assert_eq!(size["memory_mib"], 57 + caches + 200);
     let page = text("docs/operating/sizing.md");
     assert!(page.contains(&format!("up to {caches} MiB for the caches")), "{caches}");
 }
