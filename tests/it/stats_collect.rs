@@ -107,7 +107,12 @@ pub fn rows(path: &Path) -> Vec<ReportRows> {
 
 /// The objects of NDJSON as lines, by the start of their keys.
 fn lines(folder: &Path, kind: &str) -> Vec<Value> {
-    let folder = folder.join(kind).join("owner=acme/repo=upstream/run=4242/attempt=1");
+    lines_of_run(4242, folder, kind)
+}
+
+fn lines_of_run(id: u64, folder: &Path, kind: &str) -> Vec<Value> {
+    let run = format!("owner=acme/repo=upstream/run={id}/attempt=1");
+    let folder = folder.join(kind).join(run);
     let Ok(files) = fs::read_dir(folder) else { return vec![] };
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.sort();
@@ -213,7 +218,7 @@ fn runs_that_may_build_anybodys_code_are_not_the_default_branchs_and_flaky_for_e
             let rows = format!("file:{}", target.path().join(id.to_string()).display());
             let args = ["--results", &results, "--rows", &rows];
             collect_run(&world, id, &args).run().expect_code(0);
-            let row = &lines(&target.path().join(id.to_string()), "test_run")[0];
+            let row = &lines_of_run(id, &target.path().join(id.to_string()), "test_run")[0];
             assert_eq!(row["on_default_branch"], json!(is_own), "{event}: {row}");
             assert_eq!(
                 row["head_sha"].as_str().is_some_and(|sha| !sha.is_empty()),

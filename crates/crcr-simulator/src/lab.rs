@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crcr_standin::State;
-use crcr_standin::runs::Run;
+use crcr_standin::runs::{Job, Run};
 use crcr_standin::world::Dispatch;
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
@@ -60,6 +60,18 @@ pub(crate) struct LabJob {
     pub(crate) leg: u8,
 }
 
+impl LabJob {
+    /// The number of its check run downstream, or of its job elsewhere.
+    fn check_run_id(self, run: u64, attempt: u32) -> u64 {
+        let name = match self.name {
+            "lint" => 1,
+            "test" => 2,
+            _ => 3,
+        };
+        run * 1000 + u64::from(attempt) * 100 + u64::from(self.leg) * 10 + name
+    }
+}
+
 /// A dispatch that GitHub has accepted.
 #[derive(Debug)]
 pub(crate) struct LabDispatch {
@@ -96,6 +108,10 @@ pub(crate) struct LabRun {
     /// The attempt that `ended` is about.
     pub(crate) ended_attempt: u32,
     failed_jobs: BTreeSet<LabJob>,
+    /// How each job ends, and the newest attempt in which it runs.
+    planned: BTreeMap<LabJob, (u32, &'static str)>,
+    /// The jobs that GitHub lists of the attempt that ended last.
+    pub(crate) listed: BTreeMap<LabJob, (u32, &'static str)>,
 }
 
 impl LabRun {
@@ -120,6 +136,8 @@ impl LabRun {
             ended: None,
             ended_attempt: 0,
             failed_jobs: BTreeSet::new(),
+            planned: BTreeMap::new(),
+            listed: BTreeMap::new(),
         }
     }
 }
@@ -346,12 +364,19 @@ impl BackendLab {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.attempt == attempt) else { return };
         run.ended = Some((conclusion, github.clock.now()));
         run.ended_attempt = attempt;
-        if let Some(known) = github.runs.get(id) {
-            github.runs.add(Run {
-                status: "completed".to_owned(),
-                conclusion: Some(conclusion.to_owned()),
-                ..(*known).clone()
-            });
+        run.listed.clone_from(&run.planned);
+        let Some(known) = github.runs.get(id) else { return };
+        github.runs.add(Run {
+            status: "completed".to_owned(),
+            conclusion: Some(conclusion.to_owned()),
+            ..(*known).clone()
+        });
+        // What didn't run again is listed, too.
+        for (job, (attempt, end)) in &run.listed {
+            let check_run_id = job.check_run_id(id, *attempt);
+            let conclusion = Some((*end).to_owned());
+            let added = github.runs.add_job(id, job.name);
+            github.runs.update_job(&Job { check_run_id, conclusion, ..added });
         }
     }
 }

@@ -14,7 +14,7 @@ use crcr_store::memory::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backend_files::BackendFiles;
-use crate::lab::{BackendLab, JobReports, LabDispatch, LabRun};
+use crate::lab::{BackendLab, JobReports, LabDispatch, LabJob, LabRun};
 use crate::ledger::{KnownWebhook, PromiseLedger, dispatch};
 use crate::levels::AllowlistModel;
 use crate::names::{UPSTREAM, backend};
@@ -75,6 +75,19 @@ type NewestJobs = BTreeMap<(String, u8), (u32, Option<&'static str>)>;
 fn is_replaceable(run: &LabRun, attempt: u32, end: Option<&str>) -> bool {
     let is_good = matches!(end, Some("success" | "skipped"));
     attempt < run.ended_attempt && !run.is_foreign && !is_good
+}
+
+/// The jobs that GitHub lists of a run and that didn't end well.
+fn failed_jobs(run: &LabRun) -> impl Iterator<Item = (&LabJob, &(u32, &'static str))> {
+    run.listed.iter().filter(|(_, (_, end))| !matches!(*end, "success" | "skipped"))
+}
+
+/// Whether several jobs of one name failed, of which the relay knows only that one did.
+fn have_legs_failed(run: &LabRun) -> bool {
+    let mut names: Vec<_> = failed_jobs(run).map(|(job, _)| job.name).collect();
+    let all = names.len();
+    names.dedup();
+    names.len() < all
 }
 
 impl<'a> Truth<'a> {
@@ -241,14 +254,22 @@ impl<'a> Truth<'a> {
                 && !self.hides_failure(older))
     }
 
-    /// Whether a run failed in a job that doesn't report.
+    /// Whether a run failed in a job that doesn't report, or whose report got lost.
     fn hides_failure(&self, (id, run): (u64, &LabRun)) -> bool {
         let has_failed = run.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
         // An end whose answer was lost may be known, and be that of the failure.
-        has_failed
-            && !run.is_foreign
-            && self.not_good((id, run)).next().is_none()
-            && !self.lacks_acknowledged_end(id, run)
+        if !has_failed || run.is_foreign || self.lacks_acknowledged_end(id, run) {
+            return false;
+        }
+        let known = self.newest_jobs(id, run);
+        let is_known = |(job, (attempt, _)): (&LabJob, &(u32, &str))| {
+            known.iter().any(|((name, leg), (of, end))| {
+                let is_it = name.rsplit('/').next() == Some(job.name) && *leg == job.leg;
+                is_it && of == attempt && !matches!(end, Some("success" | "skipped"))
+            })
+        };
+        let is_failure = run.ended.is_some_and(|(end, _)| end == "failure");
+        self.not_good((id, run)).next().is_none() || (is_failure && !failed_jobs(run).all(is_known))
     }
 
     /// The jobs of a run that aren't known to be good.
@@ -517,7 +538,10 @@ impl<'a> Truth<'a> {
         left.any(|(id, run)| {
             let is_silent = self.lab.heard_at.get(id).is_none_or(|at| *at >= self.known_until);
             let may_run = run.is_foreign && !self.said_its_end(*id, run);
-            is_silent || may_run || self.lacks_acknowledged_end(*id, run)
+            let are_ends_known = !self.lacks_acknowledged_end(*id, run)
+                && !self.lacks_report_of_rerun(*id, run)
+                && !have_legs_failed(run);
+            is_silent || may_run || !are_ends_known
         })
     }
 

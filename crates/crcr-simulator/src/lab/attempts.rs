@@ -73,6 +73,7 @@ impl LabRun {
                 let again = LabReport { attempt: attempt + 1, ..report };
                 self.plan_reports(&mut agenda, &again, &times, conclusion, inputs, random);
             }
+            self.planned.insert(job, (attempt, conclusion));
             if !matches!(conclusion, "success" | "skipped") {
                 worst = if worst == "failure" { worst } else { conclusion };
                 self.failed_jobs.insert(job);

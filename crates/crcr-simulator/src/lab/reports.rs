@@ -147,7 +147,7 @@ impl BackendLab {
         }
         let LabJob { name, leg } = job;
         // Each leg has a check run of its own downstream.
-        let check_run_id = format!("{}{attempt}{leg}{}", report.run, name.len());
+        let check_run_id = job.check_run_id(report.run, *attempt).to_string();
         body["workflow"] = json!({
             "schema_version": "1", "name": run.workflow, "job_name": name, "conclusion": conclusion,
             "status": if conclusion.is_some() { "completed" } else { "in_progress" },
