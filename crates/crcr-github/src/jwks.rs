@@ -49,6 +49,7 @@ pub struct IssuerKeys {
 /// The keys as their issuer publishes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyDocument {
+    pub url: String,
     /// JSON, at most 1 MiB.
     pub text: String,
     pub fetched_at: Timestamp,
@@ -181,8 +182,17 @@ impl IssuerKeys {
         let text = String::from_utf8_lossy(document).into_owned();
         let mut known = self.known.lock();
         known.keys = keys;
-        known.document = Some(KeyDocument { text, fetched_at });
+        known.document = Some(KeyDocument { url: self.url.to_string(), text, fetched_at });
         Ok(())
+    }
+
+    /// Uses keys that were fetched from the same URL before. A clock that was ahead makes them no younger than `now`.
+    pub fn restore(&self, document: &KeyDocument, now: Timestamp) {
+        if document.url == self.url.as_str()
+            && let Err(error) = self.accept(document.text.as_bytes(), document.fetched_at.min(now))
+        {
+            tracing::warn!(url = %self.url, %error, "the keys of the last start can't be used");
+        }
     }
 
     /// The newest document whose keys are used.

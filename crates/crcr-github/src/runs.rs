@@ -181,8 +181,8 @@ impl GithubApp {
         Ok(RunList { runs, is_complete: false, read_at })
     }
 
-    /// The jobs of an attempt of a run, of which there is at least one. `None` if GitHub's list isn't whole: it has fewer
-    /// than it says that there are, or more than can be read. The attempts of a run are counted from 1.
+    /// All jobs of an attempt, which is counted from 1. `None` if GitHub lists none, fewer than it counts, or more than can
+    /// be read.
     pub async fn jobs_of_run(
         &self,
         repo: &str,

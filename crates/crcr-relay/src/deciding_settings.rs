@@ -26,11 +26,11 @@ pub async fn compare(relay: &Relay) {
 pub(crate) async fn evaluated_again_at(relay: &Relay) -> Result<Option<Timestamp>, StoreError> {
     let changed: Versioned<Timestamp> =
         relay.read_record(state_records::settings_changed_key()).await?;
-    let at = changed.value.map(|at| at + limits::ROLLOUT);
-    Ok(at.filter(|at| relay.now() < *at))
+    let recent = changed.value.filter(|at| relay.is_recent(*at, limits::ROLLOUT));
+    Ok(recent.map(|at| at + limits::ROLLOUT))
 }
 
-/// Every relay stores its settings when it starts, and they never expire: without them none has used this store.
+/// Without settings and without the time at which a relay was last up, none has used this store.
 fn tell_of_new_store(store: &StoreUrl) {
     tracing::warn!(
         %store,
@@ -48,6 +48,8 @@ async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
         "label_prefix": config.event_filter.label_prefix,
     });
     let settings = settings.to_string();
+    let uptime = relay.store.records(&[state_records::uptime_key()]).await?;
+    let was_used = uptime.iter().any(Option::is_some);
     let key = state_records::deciding_settings_key();
     let stored = relay.update(key, |known: &Versioned<String>| {
         if known.value.as_ref() == Some(&settings) {
@@ -63,7 +65,7 @@ async fn store_changes(relay: &Relay) -> Result<(), StoreError> {
                 "settings that decide check runs have changed: open heads are evaluated"
             );
             batch.tasks.push(TaskKind::AllChecks.task(relay.now()));
-        } else {
+        } else if !was_used {
             tell_of_new_store(&config.store);
         }
         ((), Some(batch))

@@ -97,9 +97,10 @@ impl OpenDemotions {
     }
 
     /// Those that are open by this answer. GitHub's lists sometimes lack something, and a check run that is created can't
-    /// be taken back: so a demotion is over when two answers lack it. After the first one GitHub is asked again soon.
-    fn confirmed(&self, found: BTreeSet<RepoName>) -> BTreeSet<RepoName> {
-        let gone: BTreeSet<RepoName> = self.open.read().difference(&found).cloned().collect();
+    /// be taken back: so a demotion is over when two answers lack it. After the first one GitHub is asked again soon, or
+    /// on AWS Lambda after a period of the allowlist.
+    fn confirmed(&self, found: &BTreeSet<RepoName>) -> BTreeSet<RepoName> {
+        let gone: BTreeSet<RepoName> = self.open.read().difference(found).cloned().collect();
         let before = std::mem::replace(&mut *self.missed.lock(), gone.clone());
         let missed_once: BTreeSet<RepoName> = gone.difference(&before).cloned().collect();
         if !missed_once.is_empty() {
@@ -109,7 +110,7 @@ impl OpenDemotions {
     }
 }
 
-/// Has those hold that a relay read last, until GitHub has answered.
+/// Puts in force the open demotions that a relay read last. Each holds until two answers of GitHub lack it.
 pub(crate) async fn restore(relay: &Relay) {
     let demotions = &relay.demotions;
     let key = state_records::open_demotions_key(&demotions.upstream);
@@ -135,19 +136,21 @@ pub async fn keep_fresh(relay: &Relay, min_pause: Duration) {
 /// After a failure the last answer holds, also that of before a restart.
 pub async fn refresh(relay: &Relay) {
     let demotions = &relay.demotions;
-    let open = match demotions.ask(&relay.app).await {
-        Ok(found) => demotions.confirmed(found),
+    let found = match demotions.ask(&relay.app).await {
+        Ok(found) => found,
         Err(error) => {
             tracing::warn!(error = error.with_cause(), "open demotions can't be read");
             return;
         }
     };
+    let open = demotions.confirmed(&found);
     let known_here = std::mem::replace(&mut *demotions.open.write(), open.clone());
     let key = state_records::open_demotions_key(&demotions.upstream);
     let noted = relay.update(key, |known: &Versioned<BTreeSet<RepoName>>| {
         let before = known.value.clone().unwrap_or_default();
-        // Another relay may have written it down, and this one evaluated what followed from that by what it knew.
-        if before == open && known_here.is_subset(&open) {
+        // Another relay may have written it down, and this one evaluated what followed from that by what it knew. It may
+        // also know by two answers what this one knows by the first.
+        if (before == open || before == found) && known_here.is_subset(&open) {
             return ((), None);
         }
         tracing::info!(?open, "open demotions have changed");

@@ -361,11 +361,12 @@ pub(crate) const SECRET_STORE_INTERVAL: Duration = Duration::from_secs(300);
 pub(crate) const RESTORE_PAUSE: Duration = Duration::from_secs(300);
 /// How long a restore is remembered: longer than any record that is older than it.
 pub(crate) const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
-/// How long one task reads the log, and then asks for deliveries. On AWS Lambda a handler has 40 seconds at most.
-pub(crate) const RECONCILE_READING: Duration = Duration::from_secs(20);
-pub(crate) const RECONCILE_ASKING: Duration = Duration::from_secs(15);
+/// How long one task reads the log, and then asks for deliveries. On AWS Lambda a handler has 44 seconds at most, and within
+/// a request nine.
+pub(crate) const RECONCILE_READING: Duration = Duration::from_secs(10);
+pub(crate) const RECONCILE_ASKING: Duration = Duration::from_secs(8);
 /// How long one task compares open pull requests with the store.
-pub(crate) const COMPARING_HEADS: Duration = Duration::from_secs(20);
+pub(crate) const COMPARING_HEADS: Duration = Duration::from_secs(8);
 /// The pause before the next part of a log that one task can't finish.
 pub(crate) const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 

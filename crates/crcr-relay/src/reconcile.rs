@@ -84,8 +84,8 @@ enum NextStep {
     Ask(Versioned<RedeliveryRecord>),
 }
 
-/// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages in about [`limits::RECONCILE_READING`], and asks
-/// for what is missing.
+/// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages in about [`limits::RECONCILE_READING`]. Then asks
+/// for what is missing, for about [`limits::RECONCILE_ASKING`].
 /// `keeps_ignored`: whether the relay keeps the webhooks of an event that cause nothing.
 pub async fn reconcile(
     app: &GithubApp,
@@ -161,7 +161,7 @@ pub async fn reconcile(
     // GitHub may stop answering before the last one: what blocks pull requests comes first.
     open.sort_by_key(|(attempt, _)| urgency(&attempt.event));
     let begun_asking = clock();
-    let mut open = open.into_iter().take(limits::REDELIVERIES_PER_TASK + 1);
+    let mut open = open.into_iter();
     for (attempt, asked) in open.by_ref().take(limits::REDELIVERIES_PER_TASK) {
         ask(app, store, &attempt, asked, clock(), &mut found).await?;
         if clock() > begun_asking + limits::RECONCILE_ASKING {

@@ -111,22 +111,28 @@ fn add_pin(
     });
 }
 
-/// Adds the pins to a batch that were made while upstream had a former name: a backend's name that belongs to somebody
-/// else now is refused by the new one, too.
-pub(crate) async fn take_over(
-    store: &dyn StateStore,
-    former: &RepoName,
-    upstream: &RepoName,
-    batch: &mut WriteBatch,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let pins = list(store, former, limits::MAX_PINS_LISTED).await?;
+/// Takes over the pins that were made while the settings had another name of upstream: a backend's name that belongs to
+/// somebody else now stays refused.
+pub(crate) async fn take_over(relay: &Relay) -> Result<(), StoreError> {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let last: Versioned<RepoName> = relay.read_record(state_records::last_upstream_key()).await?;
+    if last.value.as_ref().is_some_and(|name| name.key() == upstream.key()) {
+        return Ok(());
+    }
+    let now = relay.now();
+    let mut batch = WriteBatch::default();
+    batch.update(&last, upstream, Timestamp::MAX);
+    let pins = match &last.value {
+        Some(former) => list(store, former, limits::MAX_PINS_LISTED).await?,
+        None => vec![],
+    };
     let keys = pins.iter().map(|pin| state_records::pin_key(upstream, &pin.repo)).collect();
     let known = read_records::<Pin>(store, keys).await?;
     for (pin, known) in pins.iter().zip(known).filter(|(_, known)| known.value.is_none()) {
-        add_pin(batch, upstream, &known, pin, now);
+        add_pin(&mut batch, upstream, &known, pin, now);
     }
-    Ok(())
+    // A conflict means that another relay has done it.
+    relay.commit(batch).await.map(drop)
 }
 
 /// Records that repository `found` has the name of `pin`, and alerts operators the first time.

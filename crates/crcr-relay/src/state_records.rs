@@ -335,7 +335,9 @@ keys! {
     pub(crate) allowlist_key() = ["allowlist"];
     /// The settings that decide what check runs show, as they were at the last start.
     pub(crate) deciding_settings_key() = ["deciding_settings"];
-    /// When these last changed.
+    /// Upstream's name at the last start.
+    pub(crate) last_upstream_key() = ["last_upstream"];
+    /// When the settings that decide what check runs show last changed.
     pub(crate) settings_changed_key() = ["settings_changed"];
     /// When old results were last rolled up into days on AWS Lambda.
     pub(crate) rolled_up_key() = ["rolled_up"];

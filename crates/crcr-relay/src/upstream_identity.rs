@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use crate::limits;
 use crate::state_records::{self, HeadsLook};
-use crate::{limits, repository_pins};
 
 #[derive(Debug, Default)]
 pub struct UpstreamIdentity {
@@ -167,7 +167,6 @@ impl UpstreamIdentity {
         let name: Versioned<RepoName> = read_record(store, key).await?;
         if let Some(former) = name.value.filter(|name| name.key() != upstream.key()) {
             batch.set(state_records::former_upstream_key(upstream), &former, until);
-            repository_pins::take_over(store, &former, upstream, &mut batch, now).await?;
             // What has changed while the settings had the old name is found like a head that GitHub never sent.
             let key = state_records::heads_since_key(&former);
             let since: Versioned<Timestamp> = read_record(store, key).await?;

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::auth::ProviderMap;
 use crate::admin::preflight;
 use crate::relay::Relay;
-use crate::state_records;
+use crate::{limits, state_records};
 
-/// How old the stored time of unchanged keys gets. They serve for a day after it.
+/// Unchanged keys are stored with a new time when the stored one is this old. They serve for a day after that time.
 const STORED_AGAIN: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +48,12 @@ async fn store_keys(relay: &Relay) -> Result<(), StoreError> {
         let is_known = |(issuer, document): (&String, &KeyDocument)| {
             let before = known.value.as_ref().and_then(|known| known.get(issuer));
             before.is_some_and(|before| {
-                let newer_by = document.fetched_at.duration_since(before.fetched_at);
-                newer_by.is_negative()
-                    || (before.text == document.text && newer_by.unsigned_abs() < STORED_AGAIN)
+                let is_older = document.fetched_at < before.fetched_at;
+                let is_unchanged = (&before.url, &before.text) == (&document.url, &document.text)
+                    && document.fetched_at < before.fetched_at + STORED_AGAIN;
+                // One of the future was stored by a clock that was ahead.
+                (is_older || is_unchanged)
+                    && before.fetched_at <= relay.now() + limits::CLOCKS_APART
             })
         };
         if found.iter().all(is_known) {
@@ -93,7 +96,7 @@ pub(crate) async fn refresh_providers(relay: &Relay) -> bool {
     true
 }
 
-/// Has those hold that a relay read last, until newer ones are read.
+/// Puts in force what a relay read last. It holds until something newer is read.
 pub(crate) async fn restore(relay: &Relay) {
     if let Err(error) = restore_all(relay).await {
         tracing::warn!(%error, "the issuers' keys and the provider map of the last start can't be read");
@@ -104,7 +107,7 @@ async fn restore_all(relay: &Relay) -> Result<(), StoreError> {
     let keys: Versioned<BTreeMap<String, KeyDocument>> =
         relay.read_record(state_records::issuer_keys_key()).await?;
     for (issuer, document) in keys.value.unwrap_or_default() {
-        relay.verifier.accept_keys(&issuer, document.text.as_bytes(), document.fetched_at);
+        relay.verifier.restore_keys(&issuer, &document, relay.now());
     }
     let Some(url) = &relay.config.providers_url else { return Ok(()) };
     let kept: Versioned<KeptProviders> =

@@ -169,7 +169,7 @@ impl LambdaRelay {
         }
         // Last, because the results may hang. What isn't copied waits for the next event.
         let copied = timeout_at(end, fact_feed::copy_waiting(&self.relay)).await;
-        if timeout_at(end, self.roll_up_hourly()).await.is_err() {
+        if copied.is_ok() && timeout_at(end, self.roll_up_hourly()).await.is_err() {
             tracing::warn!("old results aren't rolled up: the results are too slow for this event");
         }
         if copied.is_err() {

@@ -24,7 +24,7 @@ use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
 use crate::warnings::{self, LastWarnings};
-use crate::{deciding_settings, demotions, limits, repository_files, uptime};
+use crate::{deciding_settings, demotions, limits, repository_files, repository_pins, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -135,6 +135,9 @@ pub(crate) async fn restore(relay: &Relay) {
     relay.allowlist.restore().await;
     demotions::restore(relay).await;
     kept_trust::restore(relay).await;
+    if let Err(error) = repository_pins::take_over(relay).await {
+        tracing::warn!(%error, "the backends' numbers of upstream's former name can't be taken over");
+    }
     deciding_settings::compare(relay).await;
 }
 

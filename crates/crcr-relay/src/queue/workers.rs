@@ -194,9 +194,8 @@ impl Workers {
                 let server = server_of(lane, &relay.config.upstream);
                 // What was sent before a long pause may be answered later, with a shorter one.
                 let known = self.paused.entry(server).or_insert(pause);
-                if known.until < until {
-                    *known = pause;
-                }
+                known.until = known.until.max(pause.until);
+                known.ends = known.ends.max(pause.ends);
             }
             Ok((_, None)) => {}
             Err(_) => settle_or_log(relay, &task, Err(stopped("the handler panicked"))).await,
@@ -209,10 +208,12 @@ impl Workers {
         self.running.shutdown().await;
         for task in std::mem::take(&mut self.tasks).into_values() {
             let key = &task.lease.key;
-            tracing::warn!(key, "released unfinished");
+            tracing::warn!(key, "stopped unfinished");
             if let Ok(TaskKind::Dispatch { .. }) = &task.kind {
-                let end =
-                    TaskError { is_outage: true, ..stopped("it was stopped while it was sent") };
+                let end = TaskError {
+                    is_outage: true,
+                    ..stopped("the relay stopped while it sent this, and GitHub may have got it")
+                };
                 settle_or_log(relay, &task, Err(end)).await;
             } else if let Err(error) = settle_with(relay, &task.lease, TaskOutcome::Release).await {
                 tracing::error!(%error, key, "can't be released; it is due when its lease ends");

@@ -122,17 +122,18 @@ async fn receive_signed(
     };
     let webhook =
         VerifiedWebhook { id, name, event: &event, body, pending, stored_body: OnceLock::new() };
-    if !relay.upstream_identity.is_known() {
-        // Before anything is dispatched: the pins of a former name are taken over.
-        note_upstream(relay, name, body).await;
-    }
     for _ in 0..limits::CONFLICT_TRIES {
         match accept(relay, &webhook).await? {
             Some(DeliveryOutcome::Ignored) => {
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Some(accepted) => return Ok(accepted),
+            Some(accepted) => {
+                if !relay.upstream_identity.is_known() {
+                    note_upstream(relay, name, body).await;
+                }
+                return Ok(accepted);
+            }
             None => {}
         }
     }

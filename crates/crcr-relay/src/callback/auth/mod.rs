@@ -252,6 +252,13 @@ impl Verifier {
         keys.is_some_and(|(_, keys)| keys.accept(document, fetched_at).is_ok())
     }
 
+    /// Uses the keys of an issuer that were stored before.
+    pub(crate) fn restore_keys(&self, issuer: &str, document: &KeyDocument, now: Timestamp) {
+        if let Some((_, keys)) = self.issuers.get(issuer) {
+            keys.restore(document, now);
+        }
+    }
+
     /// The newest keys of each issuer that has some.
     pub(crate) fn key_documents(&self) -> BTreeMap<String, KeyDocument> {
         let issuers = self.issuers.iter();

@@ -59,6 +59,8 @@ pub(crate) async fn run(
     let restore: Versioned<RestoreRecord> = decode_record(restore_key, restore)?;
     if let Some(until) = restore.value.and_then(|restore| restore.holds_until(dispatch))
         && relay.now() < until
+        // One that is further ahead was written by a wrong clock.
+        && until <= relay.now() + limits::RESTORE_PAUSE + limits::CLOCK_BACK
     {
         return Ok(TaskDone::RunAgain(until));
     }

@@ -137,14 +137,15 @@ pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone
         // Stored before an upgrade, as the archive does.
         Err(error) => ArchivedWebhook::unpack(&stored.value).map_err(|_| error)?,
     };
-    let mut batch = WriteBatch::default();
-    if relay.config.webhook_events.includes(&webhook.head.event) {
-        batch.tasks.extend(add_row(relay, &webhook).await?);
-    }
+    // First, as it can be repeated: each try to add the row charges the day's logs.
     let archive = relay.archive().await.map_err(|error| TaskError::retry(error.to_string()))?;
     if let Some(archive) = archive {
         let added = archive.add(&webhook.head, webhook.pack().into()).await;
         added.map_err(|error| TaskError::retry(error.to_string()))?;
+    }
+    let mut batch = WriteBatch::default();
+    if relay.config.webhook_events.includes(&webhook.head.event) {
+        batch.tasks.extend(add_row(relay, &webhook).await?);
     }
     batch.records.push(RecordWrite { key, value: vec![], expires_at: Timestamp::UNIX_EPOCH });
     relay.commit(batch).await?;
@@ -170,8 +171,8 @@ async fn add_row(relay: &Relay, webhook: &ArchivedWebhook) -> Result<Option<NewT
             return Ok(None);
         }
     };
-    relay.usage.add(relay.now(), Resource::WebhookRows, &row.repository, 1);
     let appended = relay.results.append_webhooks(vec![row.clone()]).await;
     appended.map_err(|error| TaskError::retry(error.to_string()))?;
+    relay.usage.add(relay.now(), Resource::WebhookRows, &row.repository, 1);
     job_log::after_webhook(relay, &row, &webhook.body).await
 }

@@ -17,6 +17,7 @@ use crate::webhook;
 use crate::webhook::planner::MADE_UP;
 
 pub(crate) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
+    let begun_at = relay.now();
     let keeps_ignored = |event: &str| relay.config.keeps_webhooks(event);
     let found = reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps_ignored).await;
     let found = found.map_err(|error| match error {
@@ -24,6 +25,10 @@ pub(crate) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
         ReconcileError::Store(error) => TaskError::from(error),
     })?;
     relay.metrics.reconciled(&found);
+    if found.settled_until.is_some() && relay.now() > begun_at + limits::RECONCILE_ASKING {
+        // GitHub is slow: the heads are compared by a task of their own, which reads a short log.
+        return Ok(TaskDone::RunAgain(relay.now() + limits::RECONCILE_PAUSE));
+    }
     // While GitHub sends the webhook of a pull request again, its head isn't missing.
     let is_over = found.settled_until.is_some()
         && (found.has_pull_on_its_way || find_missing_heads(relay).await?);
@@ -51,9 +56,8 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     relay.commit(batch).await?;
     let mut is_last = false;
     let mut end = next_page;
-    while end < next_page + limits::OPEN_PULL_PAGES {
-        let page = end;
-        end += 1;
+    for page in next_page..next_page + limits::OPEN_PULL_PAGES {
+        end = page + 1;
         let pulls = relay.app.open_pulls(upstream.as_str(), page).await?;
         is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
         for pull in pulls {
@@ -64,7 +68,8 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
                 make_up(relay, &pull, &missing, since_at).await?;
             }
         }
-        if is_last || relay.now() > now + limits::COMPARING_HEADS {
+        // The next part begins with the last page of this one, so one page isn't enough.
+        if is_last || (page > next_page && relay.now() > now + limits::COMPARING_HEADS) {
             break;
         }
     }

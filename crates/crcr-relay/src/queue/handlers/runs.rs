@@ -103,7 +103,12 @@ pub(crate) async fn find(
     note_failed_jobs(relay, dispatch, &before).await?;
     dispatch.runs.sort_by(|a, b| a.id.cmp(&b.id));
     give_up_unread_runs(relay, dispatch, jobs, evidence.is_some(), &unread);
-    let is_settled = dispatch.are_runs_known && unread.is_empty() && !has_open_ones(dispatch);
+    // A run of which nothing is reported, such as one that failed before its first job, needs no list.
+    let lacks_jobs = dispatch.runs.iter().any(|run| {
+        by_run.contains_key(&*run.id) && run.state.has_failed() && run.failed_jobs.is_none()
+    });
+    let is_settled =
+        dispatch.are_runs_known && unread.is_empty() && !has_open_ones(dispatch) && !lacks_jobs;
     // A quick look as soon as GitHub's window is over, and otherwise at the usual times.
     let soon = window_left.unwrap_or(SignedDuration::MAX);
     Ok((!is_settled).then(|| relay.now().saturating_add(soon).unwrap_or(Timestamp::MAX)))
@@ -542,7 +547,7 @@ async fn note_failed_jobs(
                     .filter(|job| !ended_well(job))
                     .map(|job| job.id)
                     .collect();
-                // A run fails by one of its jobs, so a list without one is older than its end.
+                // A list in which no job failed is older than the run's end, or the run failed before its first job.
                 (!failed.is_empty()).then_some(failed)
             }
             _ => known,

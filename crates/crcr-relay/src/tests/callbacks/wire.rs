@@ -97,8 +97,10 @@ async fn relay_that_starts_in_an_outage_takes_reports_by_the_keys_and_the_map_of
     let map = folder.path().join("providers.yml");
     std::fs::remove_file(&map).unwrap();
     let map = format!("file:{}", map.display());
-    let issuers = "https://agent.buildkite.com=http://127.0.0.1:1/keys";
-    let settings = [("CI_PROVIDERS_URL", map.as_str()), ("CRCR_OIDC_ISSUERS", issuers)];
+    let keys = format!("{}/.well-known/jwks", world.github.state().origin());
+    let issuers = format!("https://agent.buildkite.com={keys}");
+    world.github.state().traffic.fail("jwks", 100, Fault::status(404));
+    let settings = [("CI_PROVIDERS_URL", map.as_str()), ("CRCR_OIDC_ISSUERS", issuers.as_str())];
     let world = world.restart(&settings).await;
     assert!(!kept_trust::refresh_providers(&world.relay).await, "it can't be read");
     let pipeline = Pipeline { world, claims, _folder: folder };
