@@ -270,15 +270,17 @@ impl UpstreamModel {
     fn demotion(&mut self, github: &State, seed: u64) -> SimulatedEvent {
         let now = github.clock.now();
         let branch = format!("crcr-demotion/{DEMOTED}");
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         if !self.allowlist.toggle_demotion(now) {
             let number = FIRST_DEMOTION_PULL + self.demotions - 1;
-            github.world.close_pull(UPSTREAM, number);
+            github.world.change_pull(UPSTREAM, number, |pull| {
+                (pull.open, pull.updated_at) = (false, second);
+            });
             return self.pull_event(github, number, "closed", None);
         }
         let number = FIRST_DEMOTION_PULL + self.demotions;
         self.demotions += 1;
         let head = self.new_head(seed);
-        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         let pull = PullRequest::from_fork(number, UPSTREAM, &head, second);
         let labels = ["crcr-auto-demotion".to_owned()].into();
         let head_repository = Some(UPSTREAM.to_owned());
