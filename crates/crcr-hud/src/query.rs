@@ -48,10 +48,10 @@ pub(crate) struct SpanQuery {
     page: Option<String>,
     sort: Option<String>,
     show: Option<String>,
-    level: Option<String>,
 }
 
-/// `?level=L2` for the criteria of another level, `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339; UTC without a zone).
+/// `?level=L2` for the criteria of another level, `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339; UTC without a
+/// zone), `?events=pr|nightly`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct LevelQuery {
     #[serde(flatten)]
@@ -62,13 +62,9 @@ pub(crate) struct LevelQuery {
 impl LevelQuery {
     /// The level whose criteria apply.
     pub(crate) fn level(&self) -> Result<Option<Level>, String> {
-        level(self.level.as_deref())
+        let level = filled(self.level.as_deref()).map(str::parse).transpose();
+        level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
     }
-}
-
-fn level(text: Option<&str>) -> Result<Option<Level>, String> {
-    let level = filled(text).map(str::parse).transpose();
-    level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
 }
 
 impl From<TimeQuery> for SpanQuery {
@@ -282,7 +278,6 @@ impl TimeSpan {
             Some("failing") => true,
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
         };
-        level(query.level.as_deref())?;
         let page = given(query.page.as_deref()).map_or(Ok(1), |page| {
             let known = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
             known.ok_or_else(|| format!("`page` has to be a number from 1 to {MAX_PAGES}"))
@@ -428,7 +423,7 @@ mod tests {
     #[test]
     fn empty_field_of_a_form_is_an_absent_parameter() {
         for (sent, meant) in [
-            ("window=&events=&heads=&rows=&level=", ""),
+            ("window=&events=&heads=&rows=", ""),
             ("from=2026-09-01&to=", "from=2026-09-01"),
             ("from=&to=+&window=24h", "window=24h"),
         ] {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::checks::check_run::CheckRunStatus;
+use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::workflow::BranchCommit;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
@@ -50,7 +51,7 @@ impl BackendCell {
     /// Adds a job: what it came to, and what it had come to before a re-run.
     fn add(&mut self, outcome: Option<JobOutcome>, ended: Option<JobOutcome>) {
         self.jobs += 1;
-        self.failed += usize::from(outcome.is_some_and(|outcome| !is_good(outcome)));
+        self.failed += usize::from(outcome.is_some_and(JobOutcome::is_failure));
         self.outcome = worse(self.outcome, outcome);
         self.ended = worse(self.ended, ended);
     }
@@ -165,12 +166,14 @@ async fn add_check_runs(
         let Some(cell) = cell.filter(|cell| cell.failed == 0) else { continue };
         match check.status {
             CheckRunStatus::Queued | CheckRunStatus::InProgress => {
-                cell.outcome = None;
+                cell.outcome = worse(cell.outcome, None);
                 cell.ended = cell.ended.filter(|outcome| !is_good(*outcome));
             }
             // What its jobs said isn't all.
             CheckRunStatus::Completed(end) if !end.is_good() => {
-                (cell.outcome, cell.failed) = (Some(JobOutcome::Lost), 1);
+                let is_cancelled = end == Conclusion::Cancelled;
+                let known = if is_cancelled { JobOutcome::Cancelled } else { JobOutcome::Lost };
+                (cell.outcome, cell.failed) = (Some(known), usize::from(known.is_failure()));
                 cell.ended = cell.outcome;
             }
             CheckRunStatus::Completed(_) => {}

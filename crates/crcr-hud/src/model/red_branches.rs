@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::backend_cells::backend_cells;
+use super::backend_cells::{backend_cells, is_good};
 use super::breakage::ColumnHistory;
 use super::commit_jobs::{
     JobGroup, JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
@@ -212,7 +212,7 @@ impl Columns {
             let (passed, only) = green.entry(sha).or_insert((false, true));
             for cell in cells.iter().flatten() {
                 *passed |= cell.is_red() == Some(false);
-                *only &= cell.outcome.is_some() && cell.failed == 0;
+                *only &= cell.outcome.is_some_and(is_good);
             }
         }
         let newest_green =

@@ -285,8 +285,11 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
     let changed_files = files_of(hud, &upstream, &found.sha).await?;
     let of_branch =
         |sent: &DispatchFact| sent.pull_request.is_none() && sent.event != EventName::MergeGroup;
-    let is_merged = dispatches.iter().all(of_branch)
-        || pull_request.as_ref().is_some_and(|pull| pull.is_merged);
+    let is_merged = match &pull_request {
+        Some(pull) if pull.is_merged => true,
+        None => dispatches.iter().all(of_branch),
+        Some(_) => !dispatches.is_empty() && dispatches.iter().all(of_branch),
+    };
     let details =
         CommitDetails { found, pull_request, backends, own_runs, is_merged, changed_files, jobs };
     Ok(details)

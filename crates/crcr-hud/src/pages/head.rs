@@ -134,7 +134,8 @@ fn summary(shown: &[&PullBackend], is_merged: bool) -> Markup {
         let word = if is_merged { "Failed at" } else { "Blocked by" };
         ("bad", "✗", format!("{word} {}", failed.join(", ")))
     } else if !open.is_empty() {
-        ("running", "◐", format!("Waiting for {}", open.join(", ")))
+        let word = if is_merged { "Running at" } else { "Waiting for" };
+        ("running", "◐", format!("{word} {}", open.join(", ")))
     } else if blocking.is_empty() {
         ("muted", "–", unblocked(is_merged, "Nothing blocks", "no backend at L4 takes part"))
     } else if with(&[BackendOnHead::Skipped]).len() == blocking.len() {

@@ -106,7 +106,7 @@ pub(crate) struct ReportedModel {
     /// Only the jobs in which this test failed.
     pub(crate) test: Option<String>,
     pub(crate) file: Option<String>,
-    /// How many of the span are of each kind, of the backend if one is named.
+    /// How many jobs of the span are of each kind; only the backend's, if one is named.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The newest dispatches first.
     pub(crate) jobs: Vec<ReportedJob>,
@@ -495,7 +495,8 @@ fn controls(model: &ReportedModel) -> Markup {
                 a rel="nofollow" aria-current=[is(model.span.window == Some(window))]
                     href=(ReportedLink { window: Some(window), ..model.link() }.address()) { (name) }
             } }
-            // Each minute has links here that name the ends of a span. With filters of their own, they would never end.
+            // Other pages link here with the ends of a span, which change each minute. If those pages had filters, a
+            // crawler would never end.
             @if model.span.window.is_some() {
                 span.group { @for (events, name) in EVENTS {
                     a rel="nofollow" aria-current=[is(model.span.events == events)]

@@ -259,8 +259,8 @@ pub(crate) async fn search_owners(
     Ok(hits)
 }
 
-/// For each repository, the path and the name of the page of the only test with this name, and of that of the tests with
-/// `text` in their name that ran in the last 30 days.
+/// For each repository, paths and names of pages: of the test with this name, if there is one only, and of the list of
+/// tests with `text` in their name that ran in the last 30 days.
 pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)>, PageError> {
     let mut hits = vec![];
     for repository in searched_repositories(hud).await? {
@@ -271,9 +271,9 @@ pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)
             hits.push((address::test(&repository, test.test_id), format!("{repository}: {name}")));
         }
         let query = of_a_month(hud, &repository, Some(text.to_owned()), 2);
-        let listed = hud.results.test_stats(&query).await?.len();
+        let listed = hud.results.test_stats(&query).await?;
         // A list of nothing but that test tells no more.
-        if listed > usize::from(only.is_some()) {
+        if listed.iter().any(|test| only.is_none_or(|only| only.test_id != test.test_id)) {
             let path = month_address(&repository, ("q", text));
             hits.push((path, format!("{repository}: tests with {text}")));
         }

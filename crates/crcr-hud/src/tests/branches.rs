@@ -328,6 +328,9 @@ async fn cancelled_job_of_a_backend_makes_a_commit_neither_red_nor_green_on_any_
     let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
     let red = grid["red_backends"].as_array().unwrap().iter().find(|red| !red.is_null()).unwrap();
     assert_eq!((&red["sha"], &red["commits"]), (&json!("c3".repeat(20)), &json!(1)), "{grid}");
+    let failing = site.json(&format!("/api/v1/hud/{UPSTREAM}/main?rows=failing")).await;
+    let failing = failing["commits"].as_array().unwrap().iter().map(|row| row["sha"].clone());
+    assert_eq!(failing.collect::<Vec<_>>(), [json!("c3".repeat(20))], "{grid}");
     for feed in [format!("/feeds/{UPSTREAM}/main"), format!("/crcr/{AURORA}/feed.atom")] {
         let (_, feed) = site.get(&feed).await;
         assert!(feed.contains("turned red") && !feed.contains("is green again"), "{feed}");

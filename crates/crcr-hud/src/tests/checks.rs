@@ -177,6 +177,16 @@ async fn branch_is_not_green_before_each_backend_that_was_told_has_answered() {
             json!("lost"),
             "a1",
         ),
+        (
+            vec![success("b2"), check("b2", 1, CheckRunStatus::Completed(Conclusion::Cancelled))],
+            json!("cancelled"),
+            "a1",
+        ),
+        (
+            vec![pushed("b2", Conclusion::Cancelled), check("b2", 1, CheckRunStatus::InProgress)],
+            json!("cancelled"),
+            "a1",
+        ),
     ] {
         let site = site([vec![success("a1")], more].concat()).await;
         let passed =

@@ -338,7 +338,7 @@ async fn failure_that_the_default_branch_had_before_is_not_called_new() {
     // The commits one after another: what each failed of, and the first that failed alike.
     let commits = [
         ("91", Some("one"), None),
-        ("92", Some("one"), Some("at least <a href=\"/commit/9191")),
+        ("92", Some("one"), Some("or before <a href=\"/commit/9191")),
         ("a1", None, None),
         ("b2", Some("one"), None),
         ("c3", Some("one"), Some("<a href=\"/commit/b2b2")),
@@ -364,7 +364,7 @@ async fn failure_that_the_default_branch_had_before_is_not_called_new() {
             assert_eq!(is_new, alike.is_none(), "{sha}: {page}");
             let since = alike.map(|since| {
                 format!(
-                    "<strong>Not new here</strong>: <bdi>main</bdi> has failed alike since {since}"
+                    "<strong>Not new here</strong>: <bdi>main</bdi> first failed alike at {since}"
                 )
             });
             assert!(since.iter().all(|since| page.contains(since)), "{sha}: {page}");

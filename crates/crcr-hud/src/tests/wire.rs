@@ -320,7 +320,6 @@ async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
     let site = enterprise().await;
     let branch = format!("hud/{UPSTREAM}/main");
     for (page, twin, query) in [
-        ("crcr", "overview", "level=L9"),
         ("crcr", "overview", "rows=odd"),
         ("crcr", "overview", "heads=odd"),
         ("crcr", "overview", "from=yesterday"),

@@ -33,7 +33,7 @@ struct EarlierFailures {
     has_passed: bool,
 }
 
-/// `None` if the commit before has another failure, or none.
+/// `None` if no earlier commit failed for the same cause since the job passed last.
 pub(crate) async fn since(
     hud: &Hud,
     repo: &RepoName,
@@ -87,8 +87,8 @@ async fn earlier_failures(
 pub(crate) fn sentence(model: &JobModel) -> Markup {
     html! { @if let Some(AlikeSince { commit, is_first, .. }) = &model.alike_since {
         p {
-            strong { "Not new here" } ": " bdi { (model.branch()) } " has failed alike since "
-            @if !is_first { "at least " }
+            strong { "Not new here" } ": " bdi { (model.branch()) } " first failed alike at "
+            @if !is_first { "or before " }
             a href=(address::commit(&model.repository, &commit.sha)) { code { (short_sha(&commit.sha)) } }
             @if !commit.title.is_empty() { " " bdi { (commit.title) } }
             @if !commit.author.is_empty() { " by " bdi { (commit.author) } }
