@@ -97,13 +97,18 @@ impl Printer {
         self.under_actions
     }
 
-    /// Prints text to stdout. Under Actions it is no command to the runner, which acts on `##[` anywhere in a line:
-    /// what strangers wrote may contain it.
+    /// Prints text to stdout. Under Actions no line of it is a command to the runner, whatever strangers wrote into it.
     pub fn data_text(&self, text: &str) {
-        match self.under_actions {
-            true => self.data(&text.replace("##[", "## [")),
-            false => self.data(text),
+        if !self.under_actions {
+            return self.data(text);
         }
+        // The runner acts on `##[` anywhere, and on `::` at the start of a line, which a carriage return ends, too.
+        let guarded = text.replace("##[", "## [");
+        let lines = guarded.split_inclusive(['\n', '\r']).map(|line| {
+            let is_command = line.trim_start().starts_with("::");
+            if is_command { format!("| {line}") } else { line.to_owned() }
+        });
+        self.data(&lines.collect::<String>());
     }
 
     /// Prints JSON that means the same and is no command to the runner.

@@ -239,7 +239,7 @@ fn data_on_stdout_is_no_command_to_the_runner_in_any_format() {
     let results = load(folder.path(), 4, &tests);
     let times = folder.path().join("times.json");
     fs::write(&times, r###"{"linux": {"default": {"##[add-mask]x.py": 1.5}}}"###).unwrap();
-    let list = entry("tests.ops.##[add-mask]x", "alice", 3);
+    let list = entry("tests.ops.##[add-mask]x", "alice", 3) + &entry("::add-mask::x", "alice", 3);
     let allowlist = "L1: ['##[add-mask]x']\n".to_owned();
     let downstream = "'##[add-mask]x': 1\n".to_owned();
     let findings = ["text", "json", "sarif", "markdown"];
@@ -255,7 +255,7 @@ fn data_on_stdout_is_no_command_to_the_runner_in_any_format() {
         (stats("slow"), &String::new(), &data),
         (
             format!("stats shard --shards 1 --index 1 --times {}", times.display()),
-            &"##[add-mask]x.py\n".to_owned(),
+            &"##[add-mask]x.py\n::add-mask::x.py\n".to_owned(),
             &data,
         ),
         ("quarantine propose --repo acme/app --owner acme/gpu".to_owned(), &String::new(), &[]),
@@ -268,6 +268,8 @@ fn data_on_stdout_is_no_command_to_the_runner_in_any_format() {
             let ran = run.dir(folder.path()).stdin(stdin.as_str()).run();
             assert!(ran.stdout.contains("add-mask"), "{args:?}: {}", ran.report());
             assert!(!ran.stdout.contains("##["), "{args:?}: {}", ran.report());
+            let is_command = |line: &str| line.trim_start().starts_with("::");
+            assert!(!ran.stdout.lines().any(is_command), "{args:?}: {}", ran.report());
         }
     }
 }

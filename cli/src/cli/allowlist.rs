@@ -149,8 +149,8 @@ pub struct ApprovalArgs {
     /// Promotions to L3 and L4 need this label on the pull request, which is read with `--github-token`
     #[arg(long, value_name = "LABEL", requires = "pull_request")]
     pub approval_label: Option<String>,
-    /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team, which is
-    /// asked with `--github-token`; with `--approval-label`, either one is enough
+    /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team. GitHub is asked
+    /// with `--github-token`. With `--approval-label`, either one is enough
     #[arg(long, value_name = "ORG/TEAM", requires = "pull_request")]
     pub approval_team: Option<ApprovalTeam>,
 }

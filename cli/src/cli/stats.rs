@@ -115,7 +115,7 @@ pub struct CollectArgs {
     #[arg(long, value_name = "RUN", requires = "repo")]
     pub run_id: Option<u64>,
     /// Attempt of the run [default: that of the event; with --dir 1]
-    #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = number::<u32>(1..=u64::MAX))]
+    #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = number::<u32>(1..=u32::MAX.into()))]
     pub run_attempt: Option<u32>,
     /// Branch of the run's commit, when GitHub isn't asked
     #[arg(long, value_name = "BRANCH", requires = "dir")]

@@ -13,10 +13,9 @@ pub fn is_privileged(event: &str) -> bool {
     matches!(event, "workflow_run" | "pull_request_target" | "issue_comment")
 }
 
-/// Events whose runs belong to the repository and its default branch, and may build the code of anybody: a relay's dispatch
-/// is for an upstream pull request. Of `pull_request_target` GitHub's record has the fork.
-const ANYBODYS_EVENTS: [&str; 12] = [
-    "repository_dispatch",
+/// Events that anybody may cause, and whose runs are on the default branch with its rights.
+pub const STRANGERS_EVENTS: [&str; 12] = [
+    "pull_request_target",
     "workflow_run",
     "issue_comment",
     "issues",
@@ -29,6 +28,14 @@ const ANYBODYS_EVENTS: [&str; 12] = [
     "watch",
     "gollum",
 ];
+
+/// Whether runs of this event belong to the repository and its default branch, and may build the code of anybody: a
+/// relay's dispatch is for an upstream pull request. `pull_request_target` isn't one: GitHub's record of such a run
+/// names the fork.
+fn may_build_anybodys_code(event: &str) -> bool {
+    event != "pull_request_target"
+        && (event == "repository_dispatch" || STRANGERS_EVENTS.contains(&event))
+}
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TrustRefusal {
@@ -75,7 +82,7 @@ pub fn check(
     if trust == ArtifactTrust::Fork && !allow_fork {
         return Err(TrustRefusal::Fork(head));
     }
-    let is_anybodys = !own && ANYBODYS_EVENTS.contains(&run.event.as_str());
+    let is_anybodys = !own && may_build_anybodys_code(&run.event);
     if is_anybodys && !allow_fork {
         return Err(TrustRefusal::Event(run.event.clone()));
     }

@@ -78,8 +78,8 @@ fn promotions(
         .collect()
 }
 
-/// Says that nobody has to approve a fork's promotions. A rule that a workflow takes from a variable is empty there, and
-/// would be missed by nobody.
+/// Says that nobody has to approve a fork's promotions. A workflow that takes the rule from a variable has none there,
+/// and nobody would notice.
 pub fn tell_missing_rule(
     args: &ApprovalArgs,
     base: (&Allowlist, &[RepositoryRename]),
@@ -92,8 +92,8 @@ pub fn tell_missing_rule(
     let is_fork = || oidc::job_facts(runner).is_ok_and(|facts| facts.has_no_secrets());
     if !args.has_rule() && is_promotion() && is_fork() {
         printer.notice(
-            "no approval rule is set for promotions to L3 and L4: variables are empty on forks, so a workflow has to \
-             give `approval-label` as it is written",
+            "no approval rule is set for promotions to L3 and L4. If the workflow takes it from a variable, a fork's \
+             run has none: write the label itself into the workflow",
         );
     }
 }

@@ -4,9 +4,10 @@
 //! Commits of forks are in the base repository, too, and in every fork of it. So what counts isn't where a
 //! commit is fetched from: in these runs only commits that are known to be the repository's own are taken.
 
+use crcr_artifacts::trust::STRANGERS_EVENTS;
+
 use crate::cli::checkout::CheckoutArgs;
 use crate::commands::checkout::source::CheckoutSource;
-use crate::commands::stranger_code::STRANGERS_EVENTS;
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::{Event, Runner};

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use crcr_cidata::logs::{Baseline, LAST_RESORT, RuleSet, classify, log_sources};
 use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{json_text, open_log, rules, unreadable};
+use super::{open_log, rules, unreadable};
 use crate::cli::DataFormat;
 use crate::cli::logs::ClassifyArgs;
 use crate::escape::neutralize;
@@ -53,7 +53,7 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
                 let LogClassification { found, candidates, novel } = result;
                 json!({ "file": file, "match": found, "candidates": candidates, "novel": novel })
             };
-            json_text(&results.iter().map(entry).collect())
+            format!("{:#}\n", results.iter().map(entry).collect::<Value>())
         }
     };
     printer.data_as(args.format, &text);

@@ -66,7 +66,3 @@ fn unreadable(file: &str, error: io::Error) -> Failure {
         .because(error)
         .hint("name the file, or `-` for standard input")
 }
-
-fn json_text(json: &serde_json::Value) -> String {
-    format!("{json:#}\n")
-}

@@ -13,7 +13,7 @@ use crcr_cidata::logs::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::{json_text, rules, unreadable};
+use super::{rules, unreadable};
 use crate::cli::DataFormat;
 use crate::cli::logs::TestArgs;
 use crate::escape::neutralize;
@@ -66,8 +66,9 @@ pub fn run(args: &TestArgs, printer: &Printer) -> Outcome {
     let text = match args.format {
         DataFormat::Text => neutralize(&text(&test)).into_owned(),
         DataFormat::Json => {
-            let json = serde_json::to_value(&test);
-            json_text(&json.map_err(|e| Failure::unexpected("json", "no JSON").because(e))?)
+            let json = serde_json::to_value(&test)
+                .map_err(|error| Failure::unexpected("json", "no JSON").because(error))?;
+            format!("{json:#}\n")
         }
     };
     printer.data_as(args.format, &text);

@@ -229,8 +229,8 @@ fn without_caches(env: &Env, container: bool, names: &[&'static str]) -> Vec<Exp
     exports
 }
 
-/// Without any setting of the disk sccache refuses a chain with it. A container has the folder elsewhere, if at all: there
-/// sccache couldn't make one of this machine's path.
+/// Without any setting of the disk sccache refuses a chain with it. A container has the folder at another path, if at
+/// all, and sccache couldn't create this machine's path there.
 fn disk_settings(
     args: Option<&ConfigureArgs>,
     runner: &Runner,

@@ -172,8 +172,8 @@ impl JobFacts {
     }
 }
 
-/// Whether a run builds what is on the default branch, if `is_its_ref` says that it has the ref of it. One of an event
-/// such as `repository_dispatch` or `workflow_run` has that ref, and may still build the code of a pull request.
+/// Whether a run builds what is on the default branch. `is_its_ref`: whether its ref is that branch's. A run of an
+/// event such as `repository_dispatch` has that ref, too, and may build a pull request's code.
 pub fn builds_default_branch(event: &str, is_its_ref: bool) -> bool {
     match event {
         "schedule" => true,

@@ -69,8 +69,7 @@ async fn mark_since(
     if since >= now() {
         return Err(Failure::user("since", "`--since` isn't in the past"));
     }
-    expect_no_relay(args, env).await?;
-    expect_data(args, env).await?;
+    expect_markable(args, env).await?;
     let store = open_store(&args.store, env).await?;
     let headline = format!("marked: lacks what came since {since:.0}");
     let restored = RestoredStore { backup_at: since, not_copied: vec![], headline };
@@ -78,9 +77,7 @@ async fn mark_since(
 }
 
 /// What a server reads later from its snapshot would replace the mark. In SQLite, a store that isn't there can't be opened.
-async fn expect_data(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
-    let StoreUrl::Redis(url) = store_url(&args.store, env)? else { return Ok(()) };
-    let store = RedisStore::open(&url).await.map_err(store_failure)?;
+async fn expect_data(store: &RedisStore, url: &RedisUrl) -> Result<(), Failure> {
     if store.position().await.map_err(store_failure)?.sequence > 0 {
         return Ok(());
     }
@@ -115,13 +112,15 @@ fn print_check(args: &RestoreArgs, manifest: &BackupManifest, printer: &Printer)
     }
 }
 
-/// A relay that runs would send dispatches again whose jobs it hears of.
-async fn expect_no_relay(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
+/// Fails if a relay uses the store, or if it is a Redis server without data. A relay that runs would send dispatches
+/// again whose jobs it hears of.
+async fn expect_markable(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
     let path = match store_url(&args.store, env)? {
         StoreUrl::Sqlite(path) => path,
         StoreUrl::Redis(url) => {
             let store = RedisStore::open(&url).await.map_err(store_failure)?;
-            return expect_no_relay_on(&store).await;
+            expect_no_relay_on(&store).await?;
+            return expect_data(&store, &url).await;
         }
     };
     match path.exists().then(|| sqlite::expect_no_server(&path)) {
@@ -419,7 +418,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     let has_no_links = |error: &io::Error| {
         matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
     };
-    // There, only the look right before this protects what is there.
+    // On such a disk, only the check just before protects what is there.
     if linked.as_ref().is_err_and(has_no_links) { fs::rename(from, to) } else { linked }
 }
 

@@ -69,8 +69,8 @@ pub(crate) fn branches(args: &StoredTestArgs) -> &'static str {
     if args.all_branches {
         ""
     } else {
-        " on its default branch; `--all-branches` includes the others, such as reports that were collected \
-         without `--on-default-branch`"
+        " on its default branch; `--all-branches` includes the others, such as runs of `repository_dispatch`, \
+         and reports that were collected without `--on-default-branch`"
     }
 }
 

@@ -1,23 +1,9 @@
 //! Which part of an event is of a stranger.
 
+use crcr_artifacts::trust::STRANGERS_EVENTS;
+
 use super::expression::{expressions, overlaps};
 use super::scope::{ContextReach, FETCHED_TEXT};
-
-/// Events that anybody may cause, and whose runs are on the default branch with its rights.
-pub const STRANGERS_EVENTS: [&str; 12] = [
-    "pull_request_target",
-    "workflow_run",
-    "issue_comment",
-    "issues",
-    "discussion",
-    "discussion_comment",
-    "check_run",
-    "check_suite",
-    "status",
-    "fork",
-    "watch",
-    "gollum",
-];
 
 /// A `repository_dispatch` whose sender may write to the repository. It isn't the relay, nor a workflow of the repository
 /// that hands on what strangers wrote.

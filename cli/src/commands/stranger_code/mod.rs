@@ -34,7 +34,6 @@ use std::sync::OnceLock;
 use serde_yaml::Value;
 
 use self::as_code::StrangerText;
-pub use self::events::STRANGERS_EVENTS;
 pub use self::exposure::Exposure;
 use self::expression::mentions;
 use self::files::StrangerFiles;

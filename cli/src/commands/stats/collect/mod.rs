@@ -318,10 +318,10 @@ fn tested_run(
     (tested, is_fork)
 }
 
-/// Whether a run of this event tests the commit that GitHub names for it. That of a relay's dispatch is one of the default
-/// branch's for every pull request, so a test that fails for one and passes for another would look flaky.
+/// Whether a run of this event tests the commit that GitHub names for it. For a relay's dispatch it is the default
+/// branch's, whichever pull request is tested. A test that fails for one and passes for another would look flaky.
 fn tests_its_commit(event: &str) -> bool {
-    ["push", "schedule", "workflow_dispatch", "merge_group"].contains(&event)
+    ["push", "schedule", "workflow_dispatch", "merge_group", "release", "create"].contains(&event)
         || event.starts_with("pull_request")
 }
 
