@@ -2,7 +2,7 @@
 # that is refused, such as one with a bad signature, isn't an error of the function.
 locals {
   alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
-  # What each alarm means, where to look, and what to do: the section has the end of the alarm's name.
+  # What each alarm means, where to look, and what to do: each description links to its section.
   runbook = "https://github.com/pytorch/crcr/blob/main/docs/operating/alerts.md"
   alarms = {
     errors = {
@@ -25,7 +25,7 @@ locals {
       statistic   = "Average"
       threshold   = 10000
       periods     = 5
-      description = "Requests take ten seconds, and GitHub waits no longer: is Redis or GitHub slow?"
+      description = "Requests take ten seconds, and GitHub waits no longer: look at Redis and GitHub"
     }
   }
 }

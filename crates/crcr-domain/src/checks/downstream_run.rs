@@ -32,8 +32,8 @@ pub struct DownstreamRun {
     /// Jobs of older attempts that GitHub's list of the newest attempt doesn't have any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_jobs: Vec<JobId>,
-    /// If it failed: the check runs of the jobs that didn't end well, by GitHub's list. Not every job reports. `None`: the
-    /// list wasn't read.
+    /// If it failed: the check runs of the jobs that didn't end well, by GitHub's list. Not every job reports. `None`:
+    /// no whole list was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_jobs: Option<Vec<u64>>,
 }
