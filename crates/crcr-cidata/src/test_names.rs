@@ -21,12 +21,14 @@ fn replace_random_parts<'a>(name: &'a str, by: &str) -> Cow<'a, str> {
     let bytes = name.as_bytes();
     let mut kept = String::new();
     let (mut at, mut plain_from) = (0, 0);
+    // The end of the last separator: to look for it at each of many numbers would take hours.
+    let mut folder = 0;
     while at < bytes.len() {
         let (before, rest) = bytes.split_at(at);
         let random = address(before, rest)
             .or_else(|| object_hash(before, rest))
             .or_else(|| temporary_file(before, rest))
-            .or_else(|| temporary_number(before, rest));
+            .or_else(|| temporary_number((before, folder), rest));
         if let Some(length) = random {
             kept.push_str(&name[plain_from..at]);
             kept.push_str(by);
@@ -34,6 +36,9 @@ fn replace_random_parts<'a>(name: &'a str, by: &str) -> Cow<'a, str> {
             plain_from = at;
         } else {
             at += 1;
+            if matches!(bytes[at - 1], b'/' | b'\\') {
+                folder = at;
+            }
         }
     }
     kept.push_str(&name[plain_from..]);
@@ -88,13 +93,18 @@ fn temporary_file(before: &[u8], rest: &[u8]) -> Option<usize> {
 }
 
 /// The number in `/tmp/TestCopy2456863797/001` of Go's `t.TempDir`, `/tmp/junit5416341234/a` of JUnit, and others.
-fn temporary_number(before: &[u8], rest: &[u8]) -> Option<usize> {
-    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if length < 6 || before.last().is_some_and(u8::is_ascii_digit) {
+/// `folder` is the length of what is before it up to the last separator.
+fn temporary_number((before, folder): (&[u8], usize), rest: &[u8]) -> Option<usize> {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    // Before the digits are counted: at each digit of a long number that would take hours.
+    if !is_digit(rest.first()) || is_digit(before.last()) {
         return None;
     }
-    let start = before.iter().rposition(|byte| matches!(byte, b'/' | b'\\'))? + 1;
-    let is_temporary = TEMPORARY_FOLDERS.iter().any(|folder| before[..start].ends_with(folder));
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if length < 6 {
+        return None;
+    }
+    let is_temporary = TEMPORARY_FOLDERS.iter().any(|end| before[..folder].ends_with(end));
     is_temporary.then_some(length)
 }
 
@@ -310,6 +320,17 @@ mod tests {
         ] {
             assert_eq!(without_random_parts(name), stable, "{name}");
         }
+    }
+
+    /// Takes hours if the digits behind each digit are counted, or the separator before each number is looked for.
+    #[test]
+    fn name_with_a_million_digits_is_read_once() {
+        let digits = "1".repeat(1 << 20);
+        let name = format!("tmp {digits}");
+        assert_eq!(without_random_parts(&name), name);
+        assert_eq!(without_random_parts(&format!("/tmp/a{digits}")), "/tmp/a");
+        let numbers = format!("tmp {}", "123456a".repeat(1 << 17));
+        assert_eq!(without_random_parts(&numbers), numbers);
     }
 
     #[test]
