@@ -298,6 +298,8 @@ pub struct ShardArgs {
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Take the times of this configuration [default: the highest of all]
+    ///
+    /// It is `default` of the job `test (default, 1, 5)`, and `ubuntu, 3.11` of `test (ubuntu, 3.11)`.
     #[arg(long, value_name = "CONFIG")]
     pub config: Option<String>,
     /// For people or for programs

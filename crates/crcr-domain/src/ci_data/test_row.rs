@@ -108,13 +108,27 @@ fn without_run_of_bazel(folder: &str) -> Option<&str> {
 }
 
 /// The job and the test configuration in a job's name: `linux / test (default, 1, 5, gpu)` is the job
-/// `linux` with the configuration `default`. The shard's number isn't part of either.
+/// `linux` with the configuration `default`. The shard's number isn't part of either. Without one the
+/// whole list is the configuration: `test (ubuntu, 3.11)` and `test (ubuntu, 3.12)` run the same tests, and
+/// their times must not be added up as those of shards are.
 pub fn job_and_config(job: &str) -> (&str, &str) {
     let (base, rest) = job.split_once(" / ").unwrap_or((job, job));
-    let config = rest.split_once('(').and_then(|(_, list)| list.split([',', ')']).next());
+    let list = rest.split_once('(').map(|(_, list)| list);
+    let list = list.map(|list| list.rsplit_once(')').map_or(list, |(inner, _)| inner));
+    let config = list.map(|list| match has_shard(list) {
+        true => list.split(',').next().unwrap_or(list),
+        false => list,
+    });
     let base = if base == rest { base.split('(').next().unwrap_or(base) } else { base };
     let config = config.map(str::trim).filter(|config| !config.is_empty());
     (base.trim(), config.unwrap_or("default"))
+}
+
+/// Whether a job's list has the two numbers of a shard, which are next to each other.
+fn has_shard(list: &str) -> bool {
+    let numbers: Vec<bool> =
+        list.split(',').map(|part| part.trim().parse::<u32>().is_ok()).collect();
+    numbers.windows(2).any(|pair| pair == [true, true])
 }
 
 #[cfg(test)]
@@ -166,13 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn shards_of_a_job_have_the_same_job_and_config() {
+    fn shards_of_a_job_have_the_same_job_and_config_and_legs_of_a_matrix_have_not() {
         for (name, expected) in [
             ("linux-jammy / test (default, 1, 5, linux.4xlarge)", ("linux-jammy", "default")),
             ("linux-jammy / test (distributed, 2, 5)", ("linux-jammy", "distributed")),
             ("test (slow, 1, 2)", ("test", "slow")),
             ("build / test", ("build", "default")),
             ("unit tests", ("unit tests", "default")),
+            ("test (ubuntu, 3.11)", ("test", "ubuntu, 3.11")),
+            ("linux / test (ubuntu, 3)", ("linux", "ubuntu, 3")),
+            ("test (gpu (a100))", ("test", "gpu (a100)")),
+            ("test (3.12", ("test", "3.12")),
             ("odd ()", ("odd", "default")),
             ("", ("", "default")),
         ] {

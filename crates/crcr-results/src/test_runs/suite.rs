@@ -455,6 +455,10 @@ async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Resul
         (2, 504, "linux / test (slow, 1, 1, big)", 64.0),
         (2, 505, "mac", 2.5),
         (2, 506, "fast", 0.0),
+        // Legs of a matrix, each of which runs the whole file.
+        (2, 507, "test (ubuntu, 3.11)", 10.0),
+        (2, 508, "test (ubuntu, 3.12)", 10.0),
+        (2, 509, "test (ubuntu, 3.13)", 10.0),
     ]) {
         results.append_test_runs(&run, reports).await.unwrap();
         results.finish_test_runs(&run).await.unwrap();
@@ -478,7 +482,10 @@ async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Resul
             of("fast", "default", 0.0),
             of("linux", "default", 9.0),
             of("linux", "slow", 64.0),
-            of("mac", "default", 2.5)
+            of("mac", "default", 2.5),
+            of("test", "ubuntu, 3.11", 10.0),
+            of("test", "ubuntu, 3.12", 10.0),
+            of("test", "ubuntu, 3.13", 10.0),
         ]
     );
     let mac = FileTimesQuery { job: Some("mac".to_owned()), ..query };
