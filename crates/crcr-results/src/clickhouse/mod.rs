@@ -248,7 +248,9 @@ impl ClickHouseResults {
         let query = format!("INSERT INTO {table} FORMAT {format}");
         let database = ("database", self.server.database.as_str());
         let query = ("query", query.as_str());
-        let request = self.request(&[database, query]).header("Content-Encoding", "gzip");
+        // The profile of the user may have rows answered before they are written: a crash would lose them.
+        let durable = ("async_insert", "0");
+        let request = self.request(&[database, query, durable]).header("Content-Encoding", "gzip");
         self.send(request.body(packed)).await.map(drop)
     }
 }

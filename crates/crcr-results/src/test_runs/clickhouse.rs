@@ -244,7 +244,8 @@ impl TestRunResults for ClickHouseResults {
     async fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, ResultsError> {
         self.prepare().await?;
         let key = query.repository.to_ascii_lowercase();
-        let search = query.search.as_deref().map(str::to_lowercase);
+        // `lower` changes ASCII letters only.
+        let search = query.search.as_deref().map(str::to_ascii_lowercase);
         let mut values = vec![
             ("repo".to_owned(), QueryValue::Text(&key)),
             ("job".to_owned(), QueryValue::Text(query.job.as_deref().unwrap_or_default())),

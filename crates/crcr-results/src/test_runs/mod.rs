@@ -34,7 +34,7 @@ pub struct TestQuery {
     pub job: Option<String>,
     /// Also results of branches and pull requests.
     pub all_branches: bool,
-    /// A part of the class, the name or the file, compared without case.
+    /// A part of the class, the name or the file, compared without the case of ASCII letters.
     pub search: Option<String>,
     /// Tests that are left out at the start of the ranking.
     pub offset: usize,

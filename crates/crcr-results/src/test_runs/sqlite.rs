@@ -28,7 +28,7 @@ const LOAD_BATCH: usize = 2_000;
 /// So many tests are sought one by one, which takes as long as reading all tests of the days.
 const MAX_SOUGHT: usize = 2_000;
 
-/// Whether a test's name or file has the text of a parameter, which is in lower case.
+/// Whether a test's name or file has the text of a parameter, whose ASCII letters are small. `lower` changes no others.
 fn has_text(parameter: &str) -> String {
     format!("instr(lower(classname || '.' || name || ' ' || ifnull(file, '')), {parameter})")
 }
@@ -73,8 +73,10 @@ impl TestRunResults for SqliteResults {
             let source = Arc::new(source);
             // In the order of the key, in which a B-tree is written fastest.
             rows.sort_unstable_by_key(|row| row.test_id.cast_signed());
+            let mut rest = rows.into_iter();
+            // A report without rows has one part, too.
             loop {
-                let rest = rows.split_off(rows.len().min(LOAD_BATCH - count));
+                let rows: Vec<_> = rest.by_ref().take(LOAD_BATCH - count).collect();
                 count += rows.len();
                 let (run, source) = (Arc::clone(&run), Arc::clone(&source));
                 parts.push(LoadPart { run, source, rows });
@@ -82,10 +84,9 @@ impl TestRunResults for SqliteResults {
                     self.load(std::mem::take(&mut parts)).await?;
                     count = 0;
                 }
-                if rest.is_empty() {
+                if rest.as_slice().is_empty() {
                     break;
                 }
-                rows = rest;
             }
         }
         if !parts.is_empty() {
@@ -341,7 +342,11 @@ impl SqliteResults {
                     MAX_SOUGHT + 1
                 ))?
                 .query_map(
-                    params![query.repository, i64::from(!query.all_branches), text.to_lowercase()],
+                    params![
+                        query.repository,
+                        i64::from(!query.all_branches),
+                        text.to_ascii_lowercase()
+                    ],
                     |row| row.get(0),
                 )?
                 .collect()
@@ -376,7 +381,7 @@ impl SqliteResults {
                     "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8) AND {})",
                     has_text("?5")
                 ),
-                Some(text.to_lowercase()),
+                Some(text.to_ascii_lowercase()),
             ),
             (None, None) => (String::new(), None),
         };

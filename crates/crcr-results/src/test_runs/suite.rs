@@ -87,6 +87,7 @@ fn loads() -> Vec<Load> {
         .map(|n| match n {
             0 => "tab\tline\nback\\slash 'quote' \"double\"".to_owned(),
             1 => "test_ü_{repo:String}".to_owned(),
+            2 => "Übung".to_owned(),
             n => format!("test_{n}[1e5]"),
         })
         .collect();
@@ -422,6 +423,7 @@ async fn filters_select_by_job_name_and_branch(results: &dyn Results, loads: &[L
             TestQuery { all_branches: true, ..query(ranking) },
             TestQuery { job: Some("mac".to_owned()), ..query(ranking) },
             TestQuery { search: Some("CLASS.TEST_2".to_owned()), ..query(ranking) },
+            TestQuery { search: Some("CLASS.Übung".to_owned()), ..query(ranking) },
             TestQuery { search: Some("' OR 1=1 --".to_owned()), ..query(ranking) },
             TestQuery { search: Some("TESTS/A.PY".to_owned()), ..query(ranking) },
             TestQuery { repository: "acme/other".to_owned(), days: (0, 99_999), ..query(ranking) },
@@ -630,6 +632,47 @@ async fn sqlite_keeps_results_of_tests() {
     let folder = tempfile::tempdir().unwrap();
     let url = crate::ResultsUrl::Sqlite(folder.path().join("results.db"));
     all(&*crate::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn sqlite_gives_a_test_that_moved_the_file_of_its_newest_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = crate::ResultsUrl::Sqlite(folder.path().join("results.db"));
+    let results = crate::open(&url, crcr_store::StoreRole::Server).await.unwrap();
+    // The last run is the oldest one, collected late, and the one before it names no file.
+    for (run_id, day, file) in
+        [(1, 3, Some("old.py")), (2, 4, Some("new.py")), (3, 5, None), (4, 2, Some("older.py"))]
+    {
+        let mut row = row(1, "moves", TestResult::Failure);
+        row.case.file = file.map(Into::into);
+        let run = run(REPO, run_id, true, day * DAY);
+        results.append_test_runs(&run, vec![report(run_id, "mac", vec![row])]).await.unwrap();
+    }
+    let found = results.test_stats(&query(TestRanking::Failing)).await.unwrap();
+    assert_eq!(found[0].file.as_deref(), Some("new.py"));
+    assert_eq!((found[0].runs, found[0].first_day), (4, day_of(at(2 * DAY))));
+}
+
+/// A report of several transactions, of tests that failed before on the same commit.
+#[tokio::test]
+async fn sqlite_compares_all_parts_of_a_large_report_with_the_commits_earlier_one() {
+    const TESTS: u64 = 4_500;
+    let folder = tempfile::tempdir().unwrap();
+    let url = crate::ResultsUrl::Sqlite(folder.path().join("results.db"));
+    let results = crate::open(&url, crcr_store::StoreRole::Server).await.unwrap();
+    for (attempt, result) in [(1, TestResult::Failure), (2, TestResult::Success)] {
+        let run = TestedRun { run_attempt: attempt, ..run(REPO, 1, true, 3 * DAY) };
+        // Half of the numbers are negative in the store.
+        let rows = (0..TESTS).map(|n| row(n.wrapping_mul(u64::MAX / TESTS), "t", result)).collect();
+        let reports = vec![report(u64::from(attempt), "mac", rows)];
+        results.append_test_runs(&run, reports).await.unwrap();
+    }
+    let all = TestQuery { limit: 10_000, ..query(TestRanking::Flaky) };
+    let flaky = results.test_stats(&all).await.unwrap();
+    assert_eq!(flaky.len() as u64, TESTS);
+    assert!(flaky.iter().all(|test| (test.runs, test.flaky) == (2, 1)));
+    let rows = results.test_runs(REPO, 1, 2).await.unwrap();
+    assert_eq!(rows[0].rows.len() as u64, TESTS);
 }
 
 /// The results of a month are millions of rows.

@@ -14,9 +14,12 @@ use crate::sqlite::json;
 use crate::test_runs::COMMIT_DAYS;
 
 const NEW_ROW: &str = "INSERT OR IGNORE INTO test_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+/// Parameter 10 says whether no later run is stored: a test can move to another file.
 const NEW_TEST: &str = "INSERT INTO test_case VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-     ON CONFLICT DO UPDATE SET first_day = excluded.first_day
-        WHERE excluded.first_day < first_day";
+     ON CONFLICT DO UPDATE SET first_day = min(first_day, excluded.first_day),
+        file = iif(?10, ifnull(excluded.file, file), file)
+        WHERE excluded.first_day < first_day
+            OR (?10 AND ifnull(excluded.file, file) IS NOT file)";
 const ADD_TO_DAY: &str = "INSERT INTO test_day VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8)
      ON CONFLICT DO UPDATE SET runs = runs + 1, failures = failures + excluded.failures,
         skipped = skipped + excluded.skipped, flaky = flaky + excluded.flaky,
@@ -24,10 +27,19 @@ const ADD_TO_DAY: &str = "INSERT INTO test_day VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6
 const ADD_FLAKY_COMMIT: &str = "INSERT INTO test_day VALUES (?1, ?2, ?3, 0, 0, 0, 1, 0, 0)
      ON CONFLICT DO UPDATE SET flaky = flaky + 1";
 
+/// Other reports of a commit, with the same job and path. The server never counts the rows of its tables, and
+/// without that SQLite takes the index of all reports of the job.
+const OF_COMMIT: &str = "SELECT id, day FROM test_report INDEXED BY test_report_commit
+     WHERE head_sha = ?1 AND repo = ?2 AND on_default = ?3 AND job = ?4 AND id <> ?5
+        AND day BETWEEN ?6 AND ?7 AND setup = ?8";
+const FAILED_OF_REPORT: &str = "SELECT test FROM test_run
+     WHERE report = ?1 AND test BETWEEN ?2 AND ?3 AND result IN ('failure', 'error')";
+
 /// One transaction's part of a report.
 pub(crate) struct LoadPart {
     pub(crate) run: Arc<TestedRun>,
     pub(crate) source: Arc<ReportSource>,
+    /// In the order of their numbers as SQLite has them.
     pub(crate) rows: Vec<TestRunRow>,
 }
 
@@ -57,10 +69,11 @@ pub(crate) fn load_part(
     let (report, day) = (source.report_id.cast_signed(), day_of(run.started_at));
     write_report(tx, run, source)?;
     let scopes = write_scopes(tx, run, &source.job, day)?;
+    let is_newest = is_newest_day(tx, scopes[0], day)?;
     let mut new_row = tx.prepare_cached(NEW_ROW)?;
     let mut new_test = tx.prepare_cached(NEW_TEST)?;
     let mut add_to_day = tx.prepare_cached(ADD_TO_DAY)?;
-    let earlier = SameCommit::of(tx, run, source, report, day)?;
+    let earlier = SameCommit::of(tx, run, source, rows, day)?;
     let mut sums: HashMap<(&str, &str), ClassSums> = HashMap::new();
     let mut written = 0;
     for row in rows {
@@ -68,7 +81,7 @@ pub(crate) fn load_part(
             continue;
         }
         written += 1;
-        write_test(&mut new_test, run, row, day)?;
+        write_test(&mut new_test, run, row, (day, is_newest))?;
         for scope in scopes {
             add_row_to_day(&mut add_to_day, (scope, day), row)?;
         }
@@ -109,7 +122,7 @@ fn write_test(
     new_test: &mut Statement<'_>,
     run: &TestedRun,
     TestRunRow { test_id, case }: &TestRunRow,
-    day: i64,
+    (day, is_newest): (i64, bool),
 ) -> rusqlite::Result<()> {
     new_test.execute(params![
         test_id.cast_signed(),
@@ -120,7 +133,8 @@ fn write_test(
         case.name,
         case.file.as_deref(),
         case.variant.as_deref(),
-        day
+        day,
+        is_newest
     ])?;
     Ok(())
 }
@@ -160,6 +174,12 @@ fn write_scopes(
         .execute(params![*scope, run.repository, run.on_default_branch, job, day])?;
     }
     Ok(scopes)
+}
+
+/// Whether nothing is stored of a day after this one.
+fn is_newest_day(tx: &Transaction<'_>, scope: i64, day: i64) -> rusqlite::Result<bool> {
+    tx.prepare_cached("SELECT last_day <= ?2 FROM test_scope WHERE id = ?1")?
+        .query_row([scope, day], |row| row.get(0))
 }
 
 fn write_report(
@@ -235,7 +255,7 @@ fn add_to_summaries(
 struct SameCommit {
     /// Each with its day.
     reports: Vec<(i64, i64)>,
-    /// Tests that failed in one of them.
+    /// Tests that failed in one of them, of those that are written now.
     failed: HashSet<i64>,
 }
 
@@ -244,29 +264,26 @@ impl SameCommit {
         tx: &Transaction<'_>,
         run: &TestedRun,
         source: &ReportSource,
-        report: i64,
+        rows: &[TestRunRow],
         day: i64,
     ) -> rusqlite::Result<Self> {
         let mut found = Self { reports: vec![], failed: HashSet::new() };
         let Some(sha) = &run.head_sha else { return Ok(found) };
-        let setup = source.setup();
-        let mut select = tx.prepare_cached(
-            "SELECT id, day FROM test_report
-             WHERE head_sha = ?1 AND repo = ?2 AND on_default = ?3 AND job = ?4 AND id <> ?5
-                AND day BETWEEN ?6 AND ?7 AND setup = ?8",
-        )?;
+        let Some((first, last)) = rows.first().zip(rows.last()) else { return Ok(found) };
+        let (setup, report) = (source.setup(), source.report_id.cast_signed());
+        let mut select = tx.prepare_cached(OF_COMMIT)?;
         let (repo, is_default, job) = (&run.repository, run.on_default_branch, &*source.job);
         let days = (day - COMMIT_DAYS, day + COMMIT_DAYS);
         let asked = params![sha, repo, is_default, job, report, days.0, days.1, setup];
-        let mut rows = select.query(asked)?;
-        while let Some(row) = rows.next()? {
+        let mut reports = select.query(asked)?;
+        while let Some(row) = reports.next()? {
             found.reports.push((row.get(0)?, row.get(1)?));
         }
-        let mut failed = tx.prepare_cached(
-            "SELECT test FROM test_run WHERE report = ?1 AND result IN ('failure', 'error')",
-        )?;
+        // A large report has many parts, each of which would read all of the others again.
+        let (first, last) = (first.test_id.cast_signed(), last.test_id.cast_signed());
+        let mut failed = tx.prepare_cached(FAILED_OF_REPORT)?;
         for (report, _) in &found.reports {
-            for test in failed.query_map([report], |row| row.get(0))? {
+            for test in failed.query_map([*report, first, last], |row| row.get(0))? {
                 found.failed.insert(test?);
             }
         }
@@ -307,5 +324,35 @@ impl SameCommit {
             (None, Some(passed)) if is_failed => Some(passed.max(day)),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_store::StoreRole;
+    use crcr_store::sqlite::SqliteStore;
+
+    use super::*;
+
+    #[test]
+    fn reports_of_a_commit_and_their_failures_are_found_by_their_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Tool).unwrap();
+        for (query, index) in [
+            (OF_COMMIT, "USING INDEX test_report_commit (head_sha=? AND repo=?)"),
+            (FAILED_OF_REPORT, "USING PRIMARY KEY (report=? AND test>? AND test<?)"),
+        ] {
+            let plan = store.slow_readers().with(|connection| {
+                let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}"))?;
+                let mut lines = explain.raw_query();
+                let mut plan = String::new();
+                while let Some(line) = lines.next()? {
+                    plan.push_str(&line.get::<_, String>(3)?);
+                }
+                Ok(plan)
+            });
+            let plan = plan.unwrap();
+            assert!(plan.contains(index), "{plan}");
+        }
     }
 }
