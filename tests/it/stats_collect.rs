@@ -560,8 +560,38 @@ fn run_is_collected_on_the_day_it_started_whenever_that_happens() {
     offline(folder.path(), &args).run().expect_code(0);
     offline(folder.path(), &args[..2]).run().expect_code(0);
     let results = open(&target.path().join("r.db"));
-    let start = block_on(results.tested_run_start("acme/upstream", 4242, 1)).unwrap();
-    assert_eq!(start, Some("2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap()));
+    let stored = block_on(results.stored_run("acme/upstream", 4242, 1)).unwrap().unwrap();
+    assert_eq!(stored.started_at, "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap());
+}
+
+#[test]
+fn run_is_not_collected_again_as_another_branchs_or_another_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.xml"), report("a", 2)).unwrap();
+    let target = tempfile::tempdir().unwrap();
+    let collect = |database: &str, args: &[&str]| {
+        let results = format!("sqlite:{}", target.path().join(database).display());
+        offline(folder.path(), &[args, &["--results", &results]].concat()).run()
+    };
+    let refused = |database: &str, args: &[&str], kind: &str| {
+        let ran = collect(database, args).expect_code(1);
+        let told = format!("[run-differs]: run 4242 was collected as {kind}");
+        assert!(ran.stderr.contains(&told), "{}", ran.report());
+    };
+    collect("branch.db", &[]).expect_code(0);
+    refused("branch.db", &["--on-default-branch"], "another branch's");
+    refused("branch.db", &["--sha", "c1"], "one without a commit");
+    collect("branch.db", &[]).expect_code(0);
+    let default = ["--on-default-branch", "--sha", "c1"];
+    collect("default.db", &default).expect_code(0);
+    refused("default.db", &default[1..], "the default branch's");
+    refused("default.db", &["--on-default-branch", "--sha", "c2"], "another commit's");
+    // What isn't said is as it was: the reports that are new belong to the same commit.
+    fs::write(folder.path().join("b.xml"), report("b", 2)).unwrap();
+    collect("default.db", &default[..1]).expect_code(0);
+    let connection = rusqlite::Connection::open(target.path().join("default.db")).unwrap();
+    let of_commit = "SELECT count(*) FROM test_report WHERE head_sha = 'c1'";
+    assert_eq!(connection.query_row(of_commit, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
 }
 
 #[test]

@@ -21,8 +21,8 @@ use crate::clickhouse::rows::RowReader;
 use crate::clickhouse::{ClickHouseResults, QueryParameters, QueryValue};
 use crate::retention::day_of;
 use crate::test_runs::{
-    COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
-    newest_days,
+    COMMIT_DAYS, FileTime, FileTimesQuery, StoredRun, TestQuery, TestRanking, TestRunResults,
+    TestStats, newest_days,
 };
 
 /// In bytes of text: the size of one insert. Each makes a part that the server has to merge.
@@ -83,18 +83,28 @@ const NONE: i64 = -1;
 
 #[async_trait]
 impl TestRunResults for ClickHouseResults {
-    async fn tested_run_start(
+    async fn stored_run(
         &self,
         repository: &str,
         run_id: u64,
         run_attempt: u32,
-    ) -> Result<Option<Timestamp>, ResultsError> {
+    ) -> Result<Option<StoredRun>, ResultsError> {
         self.prepare().await?;
         let key = repository.to_ascii_lowercase();
         let values = run_values(&key, run_id, run_attempt);
-        let sql = format!("SELECT started_at FROM crcr_test_run WHERE {OF_RUN} LIMIT 1");
-        let found = self.rows(&sql, &values, |row| row.integer()).await?;
-        Ok(found.first().and_then(|at| Timestamp::from_millisecond(*at).ok()))
+        let sql = format!(
+            "SELECT started_at, on_default, head_sha FROM crcr_test_run WHERE {OF_RUN} LIMIT 1"
+        );
+        let read = |row: &mut RowReader<'_>| {
+            let started_at = row.integer()?;
+            Ok(StoredRun {
+                started_at: Timestamp::from_millisecond(started_at)
+                    .map_err(|error| error.to_string())?,
+                on_default_branch: row.u8()? == 1,
+                head_sha: row.non_empty_text()?,
+            })
+        };
+        Ok(self.rows(&sql, &values, read).await?.pop())
     }
 
     async fn append_test_runs(

@@ -134,15 +134,23 @@ pub struct FileTime {
     pub seconds: f64,
 }
 
+/// What the rows of an attempt say about it. Collecting it again changes none of that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRun {
+    pub started_at: Timestamp,
+    pub on_default_branch: bool,
+    pub head_sha: Option<String>,
+}
+
 #[async_trait]
 pub trait TestRunResults: Send + Sync {
-    /// When the attempt started, if rows of it are stored.
-    async fn tested_run_start(
+    /// The attempt, if rows of it are stored.
+    async fn stored_run(
         &self,
         repository: &str,
         run_id: u64,
         run_attempt: u32,
-    ) -> Result<Option<Timestamp>, ResultsError>;
+    ) -> Result<Option<StoredRun>, ResultsError>;
 
     /// Stores rows durably before it returns. A row that is stored already changes nothing, so a
     /// load that was killed can be repeated.

@@ -19,7 +19,8 @@ use crate::ResultsError;
 use crate::retention::day_of;
 use crate::sqlite::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
 use crate::test_runs::{
-    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats, newest_days,
+    FileTime, FileTimesQuery, StoredRun, TestQuery, TestRanking, TestRunResults, TestStats,
+    newest_days,
 };
 
 /// Rows of one transaction, which takes about 20 ms: a relay that has the file open writes in between.
@@ -41,22 +42,27 @@ fn scope_id(repository: &str, on_default: bool, job: &str) -> i64 {
 
 #[async_trait]
 impl TestRunResults for SqliteResults {
-    async fn tested_run_start(
+    async fn stored_run(
         &self,
         repository: &str,
         run_id: u64,
         run_attempt: u32,
-    ) -> Result<Option<Timestamp>, ResultsError> {
+    ) -> Result<Option<StoredRun>, ResultsError> {
         let repository = repository.to_owned();
         self.query(move |connection| {
-            let started: Option<i64> = connection
+            connection
                 .prepare_cached(
-                    "SELECT started_at FROM test_report
+                    "SELECT started_at, on_default, head_sha FROM test_report
                      WHERE repo = ?1 AND run_id = ?2 AND run_attempt = ?3 LIMIT 1",
                 )?
-                .query_row(params![repository, run_id.cast_signed(), run_attempt], |row| row.get(0))
-                .optional()?;
-            Ok(started.map(timestamp))
+                .query_row(params![repository, run_id.cast_signed(), run_attempt], |row| {
+                    Ok(StoredRun {
+                        started_at: timestamp(row.get(0)?),
+                        on_default_branch: row.get(1)?,
+                        head_sha: row.get(2)?,
+                    })
+                })
+                .optional()
         })
         .await
     }

@@ -14,7 +14,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::Results;
 use crate::retention::day_of;
-use crate::test_runs::{FileTimesQuery, TestQuery, TestRanking, TestStats};
+use crate::test_runs::{FileTimesQuery, StoredRun, TestQuery, TestRanking, TestStats};
 
 const REPO: &str = "Acme/Widgets";
 const DAY: i64 = 86_400;
@@ -300,11 +300,16 @@ async fn rows_come_back_unchanged(results: &dyn Results, loads: &[Load]) {
             row.case.time = row.case.time.map(micros);
         }
         assert_eq!(found, expected, "{}", run.run_id);
-        let start = results.tested_run_start(&repository, run.run_id, 1).await.unwrap();
-        assert_eq!(start, Some(run.started_at));
+        let stored = StoredRun {
+            started_at: run.started_at,
+            on_default_branch: run.on_default_branch,
+            head_sha: run.head_sha.clone(),
+        };
+        let found = results.stored_run(&repository, run.run_id, 1).await.unwrap();
+        assert_eq!(found, Some(stored));
     }
     assert_eq!(results.test_runs(REPO, 100, 2).await.unwrap(), []);
-    assert_eq!(results.tested_run_start(REPO, 100, 2).await.unwrap(), None);
+    assert_eq!(results.stored_run(REPO, 100, 2).await.unwrap(), None);
     assert_eq!(results.tested_repositories().await.unwrap(), [REPO, "acme/other"]);
 }
 

@@ -24,6 +24,7 @@ use crcr_domain::ci_data::test_row::TestedRun;
 use crcr_github::GithubError;
 use crcr_github::runs::{WorkflowJob, WorkflowRun};
 use crcr_github::runs_artifacts::ActionsApi;
+use crcr_results::test_runs::StoredRun;
 use crcr_results::{Results, ResultsUrl};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -343,25 +344,29 @@ async fn offline_run(
         run_id
     });
     let run_attempt = args.run_attempt.unwrap_or(1);
+    let stored = match results {
+        Some(results) => {
+            let stored = results.stored_run(&repository, run_id, run_attempt).await;
+            stored.map_err(|error| {
+                Failure::unexpected("results-unreadable", "the results can't be read")
+                    .because(error)
+            })?
+        }
+        None => None,
+    };
+    if let Some(stored) = &stored {
+        check_stored_run(args, run_id, stored)?;
+    }
     if !args.on_default_branch && results.is_some() {
         printer.notice(
             "the results count as another branch's: `--all-branches` of `crcr stats` shows them, and \
              `--on-default-branch` counts them for the default branch",
         );
     }
-    let started_at = match (args.started_at, results) {
-        (Some(time), _) => time,
-        // The rows of a run belong to one day, whenever it is collected again.
-        (None, Some(results)) => results
-            .tested_run_start(&repository, run_id, run_attempt)
-            .await
-            .map_err(|error| {
-                Failure::unexpected("results-unreadable", "the results can't be read")
-                    .because(error)
-            })?
-            .unwrap_or_else(Timestamp::now),
-        (None, None) => Timestamp::now(),
-    };
+    // The rows of a run belong to one day and one commit, whenever it is collected again.
+    let stored_start = stored.as_ref().map(|stored| stored.started_at);
+    let started_at = args.started_at.or(stored_start).unwrap_or_else(Timestamp::now);
+    let stored_sha = stored.and_then(|stored| stored.head_sha);
     Ok(TestedRun {
         repository,
         workflow_id: None,
@@ -369,10 +374,28 @@ async fn offline_run(
         run_id,
         run_attempt,
         head_branch: args.branch.clone(),
-        head_sha: args.sha.clone(),
+        head_sha: args.sha.clone().or(stored_sha),
         on_default_branch: args.on_default_branch,
         started_at,
     })
+}
+
+/// Refuses flags that say something else of a run than its stored rows, which wouldn't be changed.
+fn check_stored_run(args: &CollectArgs, run_id: u64, stored: &StoredRun) -> Result<(), Failure> {
+    let kind = match (&args.sha, &stored.head_sha) {
+        _ if args.on_default_branch != stored.on_default_branch => {
+            if stored.on_default_branch {
+                "the default branch's"
+            } else {
+                "another branch's"
+            }
+        }
+        (Some(sha), Some(other)) if sha != other => "another commit's",
+        (Some(_), None) => "one without a commit",
+        _ => return Ok(()),
+    };
+    Err(Failure::user("run-differs", format!("run {run_id} was collected as {kind}"))
+        .hint("give it another `--run-id`"))
 }
 
 async fn jobs(api: &ActionsApi, run: &TestedRun) -> Result<HashMap<u64, WorkflowJob>, Failure> {
