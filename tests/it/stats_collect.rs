@@ -261,6 +261,33 @@ fn a_failed_job_whose_reports_have_no_failure_is_a_row() {
     assert!(ran.stderr.contains("no test reports"), "{}", ran.report());
 }
 
+/// Such a row would stay beside the failures that are read later, or were read before.
+#[test]
+fn failed_job_whose_report_cannot_be_read_has_no_row_that_says_there_is_none() {
+    let world = World::new(Run::push());
+    let red = job(&world, "gpu", "failure");
+    let name = format!("test-reports-runattempt1-gpu_{}.zip", red.check_run_id);
+    let xml = report("a", 2);
+    world.github(&name, "application/zip", &zip(&[("test-reports/a.xml", xml.as_bytes())]));
+    let target = tempfile::tempdir().unwrap();
+    let database = target.path().join("r.db");
+    let results = format!("sqlite:{}", database.display());
+    let collected = |code| {
+        let ran = collect(&world, &["--results", &results]).run().expect_code(code);
+        let kinds = rows(&database).into_iter().flat_map(|report| report.rows);
+        (ran, kinds.map(|row| row.case.kind).collect::<Vec<_>>())
+    };
+    let state = world.github.state();
+    state.traffic.fail("artifact-zip", 1, Fault::status(403));
+    assert!(collected(2).1.is_empty());
+    let tests = [TestRowKind::Test; 2];
+    assert_eq!(collected(0).1, tests);
+    state.clock.advance(Duration::from_secs(91 * 24 * 3600));
+    let (ran, kinds) = collected(0);
+    assert_eq!(kinds, tests);
+    assert!(ran.stderr.contains(&format!("`{name}` has expired")), "{}", ran.report());
+}
+
 #[test]
 fn a_suite_without_an_end_and_a_report_that_is_missing_are_rows() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,17 +18,18 @@ use crate::store::s3::S3Access;
 impl ArtifactSources {
     /// The artifacts of attempt `attempt` whose names start with one of `kinds`: those called
     /// `{kind}-runattempt{N}-…` at GitHub, and in the bucket the zips in the layout's folder. First
-    /// those in the bucket, each ordered by name.
+    /// those in the bucket, each ordered by name. And the names of those at GitHub that have expired, of which
+    /// nobody can know any more what is in them.
     pub async fn of_attempt(
         &self,
         run: &SourceRun,
         attempt: u32,
         kinds: &[&str],
-    ) -> Result<Vec<FoundArtifact>, FindError> {
+    ) -> Result<(Vec<FoundArtifact>, Vec<String>), FindError> {
         if self.rest.is_none() && self.bucket.is_none() {
             return Err(FindError::Nowhere);
         }
-        let mut found = vec![];
+        let (mut found, mut expired) = (vec![], vec![]);
         if let Some(bucket) = &self.bucket {
             found = bucket.of_attempt(run, attempt, kinds).await?;
         }
@@ -45,10 +46,18 @@ impl ArtifactSources {
         for name in names {
             // Never by a locator: this has only to read what is where it belongs.
             let named = listed.iter().filter(|one| one.name == name && !one.expired);
-            let newest = named.max_by_key(|one| one.created);
-            found.extend(newest.map(|newest| newest.found()));
+            match named.max_by_key(|one| one.created) {
+                Some(newest) => found.push(newest.found()),
+                None => {
+                    (self.notice)(&format!(
+                        "`{}` has expired and is left out",
+                        name.escape_debug()
+                    ));
+                    expired.push(name.to_owned());
+                }
+            }
         }
-        Ok(found)
+        Ok((found, expired))
     }
 
     /// Fetches an artifact as it is stored into the new file `path`, whose name no artifact decides.

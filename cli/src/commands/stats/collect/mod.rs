@@ -152,7 +152,7 @@ async fn read_artifacts(
         first_attempt: false,
     };
     let found = sources.of_attempt(&source_run, run.run_attempt, &ARTIFACT_KINDS).await;
-    let found = found.map_err(|error| sources::not_found(error, runner.env()))?;
+    let (found, expired) = found.map_err(|error| sources::not_found(error, runner.env()))?;
     let folder = tempfile::Builder::new().prefix("crcr-collect-").tempdir_in(runner.temp_dir());
     let folder = folder.map_err(no_temporary_folder)?;
     let mut labels = std::collections::HashSet::new();
@@ -184,6 +184,15 @@ async fn read_artifacts(
         }
         // The next artifact needs the room.
         let _ = std::fs::remove_file(&path);
+    }
+    let is_any_lost = expired.iter().any(|name| {
+        let parsed = ReportArtifact::parse(name, run.run_attempt);
+        parsed.is_some_and(|parsed| !labels.contains(&(parsed.kind, parsed.label)))
+    });
+    // The row of a failed job without a failure would stay when its report is read after all, or stand beside the
+    // failures that were read before the report expired.
+    if !unreachable.is_empty() || is_any_lost {
+        return Ok(Some(reader));
     }
     blocking(reader, ReportReader::add_jobs_without_report).await
 }
