@@ -231,6 +231,50 @@ fn proposed_entry_covers_the_test_in_its_next_run_although_an_address_in_its_nam
     assert!(ran.stdout.contains(r#""tests.ops.test_p[<Foo object at *>]""#), "{}", ran.stdout);
 }
 
+/// Loads runs of `test_flaky`, and each time also this report.
+fn load_with(folder: &Path, runs: u32, xml: &str) -> String {
+    fs::create_dir_all(folder.join("reports")).unwrap();
+    fs::write(folder.join("reports/b.xml"), xml).unwrap();
+    load(folder, runs, &[("test_flaky", runs, 0), ("test_mended", 0, 0)])
+}
+
+#[test]
+fn propose_leaves_out_a_test_whose_entry_would_cover_another_one_of_the_same_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |inner: &str| {
+        format!(
+            "<testsuite name='s'><testcase classname='tests.ops' name='test_twin' time='0.1'>{inner}\
+             </testcase></testsuite>"
+        )
+    };
+    let suites = of("<flakyFailure message='once'/>") + &of("");
+    let xml = format!("<testsuites>{suites}</testsuites>");
+    let results = load_with(folder.path(), 4, &xml);
+    let ran = propose(folder.path(), &results).run().expect_code(0);
+    assert!(ran.stderr.contains("1 test to add"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("test_flaky") && !ran.stdout.contains("twin"), "{}", ran.stdout);
+    let told = "`tests.ops.test_twin` is flaky, and another test has the same name";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
+
+#[test]
+fn entry_of_a_test_that_fails_stays_although_the_test_has_no_time() {
+    for (inner, removed) in [("<failure/>", 0), ("", 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let case =
+            format!("<testcase classname='tests.ops' name='test_mended[2]'>{inner}</testcase>");
+        let xml = format!("<testsuite name='t'>{case}</testsuite>");
+        let results = load_with(folder, 20, &xml);
+        fs::create_dir(folder.join(".github")).unwrap();
+        let text = entry("tests.ops.test_mended*", "bob", 5);
+        fs::write(folder.join(".github/quarantine.yml"), text).unwrap();
+        let ran = propose(folder, &results).run().expect_code(0);
+        let entries = if removed == 1 { "1 entry" } else { "0 entries" };
+        assert!(ran.stderr.contains(&format!("{entries} to remove")), "{}", ran.stderr);
+    }
+}
+
 /// Names in files and results are of strangers, and the log of a job has what a command prints.
 #[test]
 fn data_on_stdout_is_no_command_to_the_runner_in_any_format() {
