@@ -109,6 +109,16 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     assert_eq!(job.2.as_deref(), Some("success"));
 }
 
+#[tokio::test]
+async fn restore_by_a_clock_that_was_ahead_holds_no_new_dispatch() {
+    let world = World::new().await;
+    let now = world.relay.now();
+    mark_restored(world.relay.store.as_ref(), now, now + 6 * HOUR).await.unwrap();
+    deliver(&world, &world.pull_request("opened")).await;
+    world.work().await;
+    assert!(!world.dispatched().is_empty());
+}
+
 /// The backup's task was due at once.
 #[tokio::test]
 async fn dispatch_that_waited_at_the_backup_waits_for_what_github_delivers_again() {
