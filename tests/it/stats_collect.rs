@@ -278,7 +278,9 @@ fn failed_job_whose_report_cannot_be_read_has_no_row_that_says_there_is_none() {
         (ran, kinds.map(|row| row.case.kind).collect::<Vec<_>>())
     };
     let state = world.github.state();
-    state.traffic.fail("artifact-zip", 1, Fault::status(403));
+    let body = json!({ "message": "Resource not accessible by integration" }).to_string();
+    let refused = Fault::Answer { status: StatusCode::FORBIDDEN, retry_after: None, body };
+    state.traffic.fail("artifact-zip", 1, refused);
     assert!(collected(2).1.is_empty());
     let tests = [TestRowKind::Test; 2];
     assert_eq!(collected(0).1, tests);
