@@ -250,7 +250,8 @@ impl Head {
         };
         let facts: Vec<Vec<AttemptFact>> = counted.iter().map(facts_of_run).collect();
         let jobs = facts.iter().flat_map(|facts| jobs_of_record(facts, []));
-        let outcomes: Vec<_> = jobs.filter_map(|job| job.outcome).collect();
+        let ended: Vec<_> = jobs.filter_map(|job| Some((job.record, job.outcome?))).collect();
+        let outcomes: Vec<_> = ended.iter().map(|(_, outcome)| *outcome).collect();
         let is_infrastructure = |outcome: &JobOutcome| {
             use JobOutcome::{InfraFailed, Lost, NeverStarted, TimedOut};
             matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
@@ -260,7 +261,13 @@ impl Head {
         let failed = (outcomes.is_empty() && !is_expected)
             || (outcomes.iter().any(is_infrastructure)
                 && !outcomes.contains(&JobOutcome::TestFailed));
-        Some((deciding, failed))
+        // Several pull requests may share the commit: it is noted for the one whose run failed.
+        let last = ended.iter().rev().find(|(_, outcome)| failed && is_infrastructure(outcome));
+        let owner = last.and_then(|(record, _)| {
+            let mut all = self.dispatches.iter().map(|(dispatch, _)| dispatch);
+            all.find(|dispatch| dispatch.delivery == record.delivery)
+        });
+        Some((owner.unwrap_or(deciding), failed))
     }
 
     /// The proven job that the check run of `checked` shows.

@@ -317,6 +317,32 @@ pub(crate) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks
     assert!(world.dispatched().contains(&"acme/four".to_owned()), "others are dispatched");
 }
 
+/// Their own runs are fine, but the commit's failure is everybody's.
+#[tokio::test]
+async fn failure_at_a_commit_that_others_share_counts_for_the_one_whose_run_failed() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    let mut body = four.body("completed", Some("failure"));
+    body["workflow"]["phase"] = json!("setup");
+    four.report(&world, &body).await;
+    world.wait(2 * MINUTE).await;
+    for number in 1..5 {
+        let state = world.github.state();
+        let pull = PullRequest {
+            author: format!("author-{number}"),
+            ..PullRequest::from_fork(100 + number, UPSTREAM, HEAD, state.clock.now())
+        };
+        state.world.put_pull(UPSTREAM, pull);
+        let payload = state.pull_request_payload(UPSTREAM, 100 + number, "opened");
+        world.deliver("pull_request", &payload).await;
+        world.settle().await;
+        received(&world)("acme/four").in_run(RUN + number).complete(&world, "success").await;
+        world.wait(2 * MINUTE).await;
+    }
+    assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
+}
+
 #[tokio::test]
 pub(crate) async fn newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
