@@ -111,7 +111,7 @@ impl Printer {
         self.data(&lines.collect::<String>());
     }
 
-    /// Prints JSON that means the same and is no command to the runner.
+    /// Prints JSON in which no text is a command to the runner. Its meaning stays the same.
     pub fn data_json(&self, json: &str) {
         self.data(&json.replace("##[", "##\\u005b"));
     }

@@ -579,8 +579,8 @@ fn revision_is_compared_by_the_file_of_the_same_path_from_whatever_folder() {
         assert!(ran.outputs["comment"].contains("**No effect**"), "{}", ran.report());
     }
     let ran = validate("config/new.yml", "", "HEAD");
-    let told = "there is no `HEAD:config/new.yml`, so every entry counts as added";
-    assert!(ran.stderr.contains(told), "{}", ran.report());
+    let notice = "`HEAD:config/new.yml` doesn't exist, so every entry counts as added";
+    assert!(ran.stderr.contains(notice), "{}", ran.report());
     assert!(ran.stderr.contains("--base HEAD:.github/allowlist.yml"), "{}", ran.report());
     let ran = validate("config/list.yml", "", "HEAD:.github/allowlist.yml");
     assert!(ran.outputs["comment"].contains("acme/other"), "{}", ran.report());

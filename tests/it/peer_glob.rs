@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crcr_artifacts::collect::{FileQuery, Links, collect};
+use crcr_artifacts::collect::{FileQuery, LinkRule, collect};
 use serde_json::Value;
 
 const INPUTS: usize = 600;
@@ -92,7 +92,7 @@ fn random_patterns_select_the_files_that_githubs_globber_selects() {
             cwd: &root,
             home: None,
             hidden: false,
-            links: Links::Follow,
+            links: LinkRule::Follow,
         };
         let found = collect(&query).unwrap();
         let below = found.root.strip_prefix(&root).map(Path::to_path_buf);

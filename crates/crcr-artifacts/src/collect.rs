@@ -37,12 +37,12 @@ pub struct FileQuery<'a> {
     pub home: Option<&'a Path>,
     /// Whether to include hidden files and folders.
     pub hidden: bool,
-    pub links: Links,
+    pub links: LinkRule,
 }
 
 /// What becomes of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
+pub enum LinkRule {
     /// What they lead to is taken in their place.
     Follow,
     /// Those that stay within the artifact are stored as links, the others followed.
@@ -61,7 +61,7 @@ pub struct CollectedFiles {
     pub skipped: Vec<PathBuf>,
     /// The first links to one of their own parent folders.
     pub loops: Vec<PathBuf>,
-    /// The first links to folders that weren't entered, which [`Links::SkipFolders`] asks for.
+    /// The first links to folders that weren't entered, which [`LinkRule::SkipFolders`] asks for.
     pub not_entered: Vec<PathBuf>,
     /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
@@ -133,8 +133,8 @@ fn collect_within(
         matched: patterns.iter().map(|pattern| pattern.excludes).collect(),
         patterns: &patterns,
         hidden: query.hidden,
-        link_root: (query.links == Links::Keep).then(|| common_folder(&starts)),
-        skips_folders: query.links == Links::SkipFolders,
+        link_root: (query.links == LinkRule::Keep).then(|| common_folder(&starts)),
+        skips_folders: query.links == LinkRule::SkipFolders,
         entered_links: vec![],
         left_behind_links: max_behind_links,
         cwd: query.cwd,
@@ -484,7 +484,7 @@ mod tests {
                 cwd: self.0.path(),
                 home: Some(&home),
                 hidden,
-                links: Links::Follow,
+                links: LinkRule::Follow,
             };
             collect(&query).unwrap()
         }
@@ -531,7 +531,7 @@ mod tests {
             cwd: &cwd,
             home: None,
             hidden: false,
-            links: Links::Follow,
+            links: LinkRule::Follow,
         };
         assert_eq!(collect(&query).unwrap().entries.len(), 1);
     }
@@ -588,17 +588,17 @@ mod tests {
             let query = FileQuery { patterns: &patterns, cwd, home: None, hidden: false, links };
             collect_within(&query, limit)
         };
-        let error = search("d/**/*.xml", Links::Follow, 5_000).unwrap_err();
+        let error = search("d/**/*.xml", LinkRule::Follow, 5_000).unwrap_err();
         assert!(matches!(&error, CollectError::TooMany(link) if link.starts_with(at("d"))));
         for pattern in ["d/**", "begin/**"] {
-            let found = search(pattern, Links::SkipFolders, 0).unwrap();
+            let found = search(pattern, LinkRule::SkipFolders, 0).unwrap();
             assert_eq!(found.entries.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), ["a"]);
             assert_eq!((found.not_entered.len(), found.loops.len()), (MAX_NAMED_LINKS, 0));
         }
         for n in 0..30 {
             symlink(at("elsewhere"), at(&format!("elsewhere/l{n}"))).unwrap();
         }
-        let found = search("elsewhere", Links::Follow, 0).unwrap();
+        let found = search("elsewhere", LinkRule::Follow, 0).unwrap();
         assert_eq!((found.entries.len(), found.loops.len()), (1, MAX_NAMED_LINKS));
     }
 
@@ -714,7 +714,7 @@ mod tests {
             };
             collect(&query).unwrap()
         };
-        let found = query(Links::Keep);
+        let found = query(LinkRule::Keep);
         let links: Vec<_> =
             found.entries.iter().map(|e| (e.path.as_str(), e.link.as_deref())).collect();
         assert_eq!(
@@ -730,8 +730,8 @@ mod tests {
                 ("tool", None),
             ]
         );
-        assert!(query(Links::Follow).entries.iter().all(|entry| entry.link.is_none()));
-        assert_eq!(query(Links::Follow).skipped, [at("d/gone")]);
+        assert!(query(LinkRule::Follow).entries.iter().all(|entry| entry.link.is_none()));
+        assert_eq!(query(LinkRule::Follow).skipped, [at("d/gone")]);
     }
 
     #[cfg(unix)]
@@ -769,7 +769,7 @@ mod tests {
                 cwd: tree.0.path(),
                 home: None,
                 hidden: false,
-                links: Links::Follow,
+                links: LinkRule::Follow,
             };
             let error = collect(&query).unwrap_err().to_string();
             assert!(error.contains(bad), "{error}");

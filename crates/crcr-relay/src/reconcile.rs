@@ -150,7 +150,7 @@ pub async fn reconcile(
         }
         let last = page.deliveries.last();
         let is_over = last.is_none_or(|attempt| attempt.delivered_at < scan.back_to);
-        // An empty page, and a full one after which there is no other, may be an answer that lacks something.
+        // An empty page may be an incomplete answer, and so may a full one without a link to the next.
         let is_end = page.next.is_none() && page.deliveries.len() < DELIVERIES_PER_PAGE;
         is_whole = last.is_some() && (is_over || is_end);
         scan.cursor = page.next.filter(|_| !is_over);

@@ -35,8 +35,8 @@ fn read_base(
     let read = AllowlistFile::read_revision(base, path.as_deref().unwrap_or(DEFAULT_FILE), env)?;
     if let Some(elsewhere) = &read.elsewhere {
         printer.notice(&format!(
-            "there is no `{}`, so every entry counts as added; to compare with the other file of that revision, \
-             give `--base {elsewhere}`",
+            "`{}` doesn't exist, so every entry counts as added; `--base {elsewhere}` compares with the file that the \
+             revision has",
             read.name
         ));
     }

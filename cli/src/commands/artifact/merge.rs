@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crcr_artifacts::collect::{FileQuery, Links, collect};
+use crcr_artifacts::collect::{FileQuery, LinkRule, collect};
 use crcr_artifacts::download::{self, DownloadedArtifact};
 use crcr_artifacts::find::ArtifactLocation;
 use crcr_artifacts::find::pattern::NamePattern;
@@ -61,7 +61,7 @@ fn is_whole(args: &MergeArgs, content: &Path, printer: &Printer) -> bool {
         cwd: content,
         home: None,
         hidden: args.include_hidden_files,
-        links: Links::Keep,
+        links: LinkRule::Keep,
     };
     // The upload tells of what can't be collected.
     let left_out = collect(&query).ok().and_then(|found| found.left_out);

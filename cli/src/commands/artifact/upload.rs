@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crcr_artifacts::blocks::GrownFiles;
 use crcr_artifacts::choose::{StorePlan, StoreReason};
-use crcr_artifacts::collect::{self, CollectedFiles, FileQuery, Links};
+use crcr_artifacts::collect::{self, CollectedFiles, FileQuery, LinkRule};
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, StoredPlace};
 use crcr_artifacts::name;
@@ -261,8 +261,8 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
         home: env.get(env_vars::HOME).map(Path::new),
         hidden: args.include_hidden_files,
         links: match args.symlinks {
-            SymlinksArg::Keep => Links::Keep,
-            SymlinksArg::Follow => Links::Follow,
+            SymlinksArg::Keep => LinkRule::Keep,
+            SymlinksArg::Follow => LinkRule::Follow,
         },
     };
     collect::collect(&query).map_err(|error| match error {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, Links, collect};
+use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, LinkRule, collect};
 use crcr_cidata::junit::{
     COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, NOT_A_REPORT_FILE, TestReport,
     is_compressed_report, is_report_file, join_spread_attempts, of_one_class, unread_file,
@@ -90,7 +90,7 @@ pub fn read(
     let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
     // Strangers' code made the reports.
-    let links = Links::SkipFolders;
+    let links = LinkRule::SkipFolders;
     let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, links };
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)

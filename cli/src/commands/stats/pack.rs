@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crcr_artifacts::blocks::{BlobBlocks, GrownFiles};
-use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, Links, collect};
+use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, LinkRule, collect};
 use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
@@ -205,7 +205,7 @@ struct FoundFiles {
 fn find(patterns: &[String], env: &Env) -> Result<FoundFiles, Failure> {
     let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, links: Links::Follow };
+    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, links: LinkRule::Follow };
     let mut found = collect(&query).map_err(|error| {
         Failure::user("report-glob", "the reports can't be found").because(error)
     })?;

@@ -121,7 +121,7 @@ names! {
 }
 
 impl DispatchFactStatus {
-    /// Whether the dispatch came to nothing, though neither the backend nor a newer head wanted it so.
+    /// Whether the dispatch came to nothing, and neither the backend's own file nor a newer head is the reason.
     pub fn came_to_nothing(self) -> bool {
         !matches!(self, Self::LeftOut | Self::Queued | Self::Sent | Self::Superseded)
     }

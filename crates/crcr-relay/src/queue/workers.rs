@@ -44,11 +44,11 @@ enum MakesWay {
 }
 
 /// The servers of which nothing is asked, by their names.
-pub(crate) type Pauses = HashMap<String, Pause>;
+pub(crate) type Pauses = HashMap<String, ServerPause>;
 
 /// How long nothing is asked of a server.
 #[derive(Clone, Copy)]
-pub(crate) struct Pause {
+pub(crate) struct ServerPause {
     until: Timestamp,
     /// The same by a monotonic clock, so that setting back the time of day doesn't make the pause longer.
     ends: Instant,
@@ -190,7 +190,7 @@ impl Workers {
         match ended {
             Ok((_, Some(until))) => {
                 let wait = until.duration_since(relay.now()).try_into().unwrap_or_default();
-                let pause = Pause { until, ends: Instant::now() + wait };
+                let pause = ServerPause { until, ends: Instant::now() + wait };
                 let server = server_of(lane, &relay.config.upstream);
                 // What was sent before a long pause may be answered later, with a shorter one.
                 let known = self.paused.entry(server).or_insert(pause);

@@ -171,6 +171,13 @@ fn job_on_github(world: &World, run: u64, check_run_id: u64, conclusion: &str) {
     runs.update_job(&Job { check_run_id, conclusion, ..job });
 }
 
+/// A stranger's pull request at the head, whose run is a success.
+async fn stranger_passes(world: &World) {
+    stranger(world, "opened", HEAD).await;
+    world.settle().await;
+    received(world)("acme/four").in_run(RUN + 1).complete(world, "success").await;
+}
+
 /// Not every job reports, and only GitHub knows how the others ended: of a large matrix on several pages.
 #[tokio::test]
 pub(crate) async fn strangers_run_that_passes_all_that_reports_does_not_stand_for_a_failure_that_never_did()
@@ -190,10 +197,7 @@ pub(crate) async fn strangers_run_that_passes_all_that_reports_does_not_stand_fo
         job_on_github(&world, RUN, 999, unreported);
         four.start_and_end(&world, "failure").await;
         world.wait(5 * MINUTE).await;
-        stranger(&world, "opened", HEAD).await;
-        world.settle().await;
-        let strangers = received(&world)("acme/four").in_run(RUN + 1);
-        strangers.complete(&world, "success").await;
+        stranger_passes(&world).await;
         world.wait(5 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some(expected), "{unreported} after {passed} others");
     }
@@ -223,10 +227,7 @@ async fn list_that_lacks_the_jobs_of_a_failed_run_lets_no_other_pull_request_rep
         world.github.state().traffic.fail("run-jobs", 1, empty);
         four.start_and_end(&world, "failure").await;
         world.wait(5 * MINUTE).await;
-        stranger(&world, "opened", HEAD).await;
-        world.settle().await;
-        let strangers = received(&world)("acme/four").in_run(RUN + 1);
-        strangers.complete(&world, "success").await;
+        stranger_passes(&world).await;
         let end = ended_after(&world, 5 * MINUTE).await;
         assert_eq!(end.as_deref(), Some("failure"), "of {count}");
     }
